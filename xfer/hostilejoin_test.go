@@ -12,6 +12,7 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/wire"
 
@@ -352,4 +353,52 @@ func TestLinkBeforeTheHello(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// The only session of a key, with the smallest ring, cannot take by further links what is left
+// for another key.
+func TestLinksLeaveMemoryToOtherKeys(t *testing.T) {
+	OnHost(t)
+	w := byTCP()
+	o := w.options()
+	o.Slots, o.QPs, o.ChunkBytes = 2, 1, MinChunkBytes
+	cfg := railConfig(o.QPs, o.Slots, o.ChunkBytes, false, false, rdma.Wire{})
+	ring, link := ringBytes(o.QPs, o.Slots, o.ChunkBytes), messageBytes(&cfg)
+	all := ring + (maxLinks-1)*link
+	v, addr := w.running(t, ServerConfig{Keys: twoKeys(t.TempDir()), Timeouts: w.timeouts(), MaxMemory: all, MaxWait: -1})
+	a, err := o.atDoor(testKey).AuthenticateOnce(t.Context(), w.provider, "tcp", addr, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	d, err := enter(t.Context(), a, w.provider, a.Device, addr, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.rail.Close()
+	joined := 0
+	for n := credit.Link(2); n <= maxLinks; n++ {
+		rail, err := w.provider.Open("tcp", cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rail.Close()
+		_, err = rail.Dial(t.Context(), addr, a.Joining(laneOfLink(n, 0)))
+		var refused *rdma.RejectedError
+		for tries := 0; tries < 500 && errors.As(err, &refused) && refused.Code == rdma.RejectSession; tries++ {
+			time.Sleep(10 * time.Millisecond) // the server is about to take the first queue pair
+			_, err = rail.Dial(t.Context(), addr, a.Joining(laneOfLink(n, 0)))
+		}
+		if err == nil {
+			joined++
+		}
+	}
+	if left := all - v.door.BookedBytes(); joined < maxLinks/2 || left < ring {
+		t.Errorf("%d links joined, and %d bytes are left for another key's session of %d", joined, left, ring)
+	}
+	b, err := o.atDoor(otherKey).AuthenticateOnce(t.Context(), w.provider, "tcp", addr, func() {})
+	if err != nil {
+		t.Fatalf("the other key: %v", err)
+	}
+	_ = b.Close()
 }

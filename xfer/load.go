@@ -19,7 +19,7 @@ func takeBounces(s *session, host *door.Session) (giveBack func(), err error) {
 		return func() {}, nil
 	}
 	n := ring.BounceBytes(chunker.Workers(), s.terms.ChunkBytes)
-	giveBack, room, ok := host.Book(n)
+	giveBack, room, ok := host.Book(n, true)
 	if !ok {
 		err = fmt.Errorf("slots in GPU memory need %d MiB of host memory, too; of the %d MiB for all sessions %d MiB are left, and one key may not take all of them: take fewer slots, or smaller chunks",
 			n>>20, room.AllBytes>>20, room.LeftBytes>>20)

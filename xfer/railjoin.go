@@ -262,9 +262,9 @@ func (s *session) takeFurtherLane(ctx context.Context, req rdma.Request, lane tr
 // takeLink takes a further link by its first queue pair.
 func (s *session) takeLink(ctx context.Context, p rdma.Provider, req rdma.Request, lane trust.Lane, cfg rdma.RailConfig, host *door.Session) error {
 	n := credit.Link(lane.Epoch)
-	giveBack, room, ok := host.Book(messageBytes(&cfg))
+	giveBack, room, ok := host.Book(messageBytes(&cfg), false)
 	if !ok {
-		return errors.Join(fmt.Errorf("no memory for link %d: %d bytes are left", n, room.LeftBytes), req.Reject(rdma.RejectResources))
+		return errors.Join(fmt.Errorf("no memory for link %d: %d bytes are left, and one key may not take all of them", n, room.LeftBytes), req.Reject(rdma.RejectResources))
 	}
 	rail, err := p.Open(req.Device(), cfg)
 	if err != nil {

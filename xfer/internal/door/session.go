@@ -172,12 +172,13 @@ type MemoryRoom struct{ AllBytes, LeftBytes int64 }
 
 // Book takes n more bytes for the session off the memory of all sessions. giveBack
 // returns them, once. Book takes nothing and returns false where the session's key may
-// not have so many.
-func (s *Session) Book(n int64) (giveBack func(), left MemoryRoom, ok bool) {
+// not have so many. needed says that the session ends without them: then the only session
+// of a key may take all that is left, if it has the smallest ring.
+func (s *Session) Book(n int64, needed bool) (giveBack func(), left MemoryRoom, ok bool) {
 	q := s.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	least := q.heldBy(s.peer.key).sessions <= 1 && s.Grant.Slots <= leastSlots
+	least := needed && q.heldBy(s.peer.key).sessions <= 1 && s.Grant.Slots <= leastSlots
 	giveBack, ok = q.bookLocked(s.peer.key, n, least)
 	return giveBack, MemoryRoom{q.cfg.MaxMemory, q.cfg.MaxMemory - q.memory}, ok
 }

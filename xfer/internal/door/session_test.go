@@ -89,7 +89,7 @@ func TestMoreMemoryIsWhatNobodyElseWants(t *testing.T) {
 				t.Errorf("more memory: %t, want %t", ok, tc.grows)
 			}
 			back()
-			back, _, ok = s.Book(more)
+			back, _, ok = s.Book(more, true)
 			if ok != tc.books {
 				t.Errorf("what it needs: %t, want %t", ok, tc.books)
 			}

@@ -129,7 +129,7 @@ func TestBouncesLeaveRoom(t *testing.T) {
 	h := request(q, firstKey, 1, 1).admitted(t, 1)
 	request(q, firstKey, 2, 1).admitted(t, 1)
 	for range 64 {
-		if _, _, ok := h.Book(bounces); !ok {
+		if _, _, ok := h.Book(bounces, true); !ok {
 			break
 		}
 	}
@@ -160,14 +160,14 @@ func TestBouncesOfOneSessionLeaveRoom(t *testing.T) {
 	} {
 		q := queueOf(Config{Keys: tc.keys, MaxMemory: tc.memory})
 		h := request(q, firstKey, 1, slots).admitted(t, slots)
-		if _, left, ok := h.Book(bounces); ok != tc.fits {
+		if _, left, ok := h.Book(bounces, true); ok != tc.fits {
 			t.Errorf("%s: %+v", name, left)
 		}
 	}
 	// Of the smallest ring they are taken from what is left.
 	q := queueOf(Config{Keys: keysOf(firstKey, secondKey), MaxMemory: ringOf(1, leastSlots, chunkBytes) + bounces})
 	h := request(q, firstKey, 1, leastSlots).admitted(t, leastSlots)
-	if _, left, ok := h.Book(bounces); !ok {
+	if _, left, ok := h.Book(bounces, true); !ok {
 		t.Errorf("%+v", left)
 	}
 }

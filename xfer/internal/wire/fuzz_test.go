@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"bytes"
 	"reflect"
+	"slices"
 	"testing"
 
 	"gdrcp/manifest"
@@ -98,7 +100,20 @@ func FuzzMessages(f *testing.F) {
 	f.Add(DiskIO{Direct: 1 << 62, Buffered: 300}.Encode())
 	f.Add(DiskIO{Buffered: 300, Registered: 1 << 40}.Encode())
 	f.Add((&FileRegion{Entry: 3, Number: 1, Off: 1 << 24, Bytes: 1 << 24, On: []RegionOn{{Link: 1, Key: 1 << 31, Addr: 1 << 40}}}).Encode())
+	f.Add((&LostLink{Link: 2, Slots: []ReturnedSlot{{Slot: 3, Generation: 1 << 20}}}).Encode())
+	f.Add(AppendNamed((&Roots{Entries: 1}).Encode(), true))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		if l, err := DecodeLostLink(b, 2); err == nil {
+			if l.Link == 0 || l.Link > MaxLinks || len(l.Slots) > 2 || slices.ContainsFunc(l.Slots, func(r ReturnedSlot) bool { return r.Slot >= MaxImmediateSlots }) {
+				t.Fatalf("lost link %+v", l)
+			}
+			if again, err := DecodeLostLink(l.Encode(), 2); err != nil || !reflect.DeepEqual(again, l) {
+				t.Fatalf("lost link %+v decodes again as %+v, %v", l, again, err)
+			}
+		}
+		if body, named, err := CutNamed(b); err == nil && !bytes.Equal(AppendNamed(bytes.Clone(body), named), b) {
+			t.Fatalf("%x is %x and %t", b, body, named)
+		}
 		if r, err := DecodeFileRegion(b); err == nil {
 			for _, on := range r.On {
 				if r.Number == 0 || r.Off < 0 || r.Bytes <= 0 || r.Off > MaxFileBytes-r.Bytes || on.Addr+uint64(r.Bytes) < on.Addr {

@@ -277,13 +277,8 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 	from := stat.Now()
 	data, ok := bytesOf(e, i)
 	from = w.spent(stat.Digests, from)
-	spent := w.spent
-	defer func() { spent(stat.Disk, from) }()
-	if w.turn != nil && w.sink.store.AsksServer() {
-		w.turn.leave()
-		defer w.turn.take()
-		spent = w.sink.session.waited
-	}
+	disk := w.onDisk(from)
+	defer disk.end()
 	why := errNotVerified
 	if ok {
 		// Get the file first: it may be impossible to open one yet.
@@ -298,9 +293,8 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 	if temp == nil || err != nil {
 		return true, err
 	}
-	if temp.WritesDirectly(len(data)) && w.turn != nil {
-		w.turn.leave()
-		spent = w.sink.session.waited
+	if temp.WritesDirectly(len(data)) {
+		disk.leaveTurn()
 	}
 	e.room.write(x.Length)
 	defer e.room.write(-x.Length)
@@ -309,7 +303,7 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 		to = func(p []byte, off int64) (int, error) { return len(p), temp.Landed(off, len(p)) }
 	}
 	err = w.write(e, to, w.sink.heldBack(e, temp, x, data), x.Off)
-	w.turn.take()
+	disk.takeTurn()
 	if err != nil {
 		return true, err
 	}

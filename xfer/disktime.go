@@ -1,0 +1,44 @@
+package xfer
+
+import "gdrcp/xfer/internal/stat"
+
+// diskTime is what a worker of a sink does with files, from one time on: with its turn, or
+// while it waits without one.
+type diskTime struct {
+	lander *lander
+	from   int64 // by stat.Now
+	waits  bool
+}
+
+// onDisk begins the time, and gives up the worker's turn where every call may wait for a server.
+func (w *lander) onDisk(from int64) (d diskTime) {
+	d = diskTime{lander: w, from: from}
+	if w.turn != nil && w.sink.store.AsksServer() {
+		d.leaveTurn()
+	}
+	return d
+}
+
+// leaveTurn gives up the worker's turn, if it takes turns.
+func (d *diskTime) leaveTurn() {
+	if d.lander.turn != nil {
+		d.lander.turn.leave()
+		d.waits = true
+	}
+}
+
+// takeTurn waits for the turn again. What that takes is not the disk's time, and no reason for
+// a ring to grow.
+func (d *diskTime) takeTurn() {
+	if d.waits {
+		d.lander.sink.session.waited(stat.Disk, d.from)
+		d.lander.turn.take()
+		d.from, d.waits = stat.Now(), false
+	}
+}
+
+// end ends the time. The worker has its turn then.
+func (d *diskTime) end() {
+	d.takeTurn()
+	d.lander.spent(stat.Disk, d.from)
+}

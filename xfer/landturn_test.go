@@ -1,0 +1,58 @@
+package xfer
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"time"
+
+	"gdrcp/chunker"
+	"gdrcp/internal/disktest"
+	"gdrcp/manifest"
+	"gdrcp/xfer/internal/stat"
+	"gdrcp/xfer/internal/wire"
+)
+
+// What a worker waits for behind a direct write, until a processor is free for it, is no time of
+// the disk: a ring would grow for it.
+func TestWaitForTurnIsNoTimeOfTheDisk(t *testing.T) {
+	const piece, pieces, busy = 1 << 20, 16, 400 * time.Millisecond
+	terms := wire.Terms{PieceBytes: piece, ChunkBytes: piece, Hash: manifest.XXH3, Slots: 4}
+	k := sinkOf(t, disktest.Mount(t, "64M", "mkfs.ext4", "-q"), terms)
+	k.session.waiters.Store(1)
+	k.tally = k.session.tally
+	e := comparedEntry(k, "f", pieces*piece)
+	defer k.failEntry(e, Failed, errors.New("the test is over"))
+	data := bytes.Repeat([]byte("a"), piece)
+	bytesOf := func(*sinkEntry, int) ([]byte, bool) {
+		time.Sleep(20 * time.Millisecond) // the other comes to wait meanwhile
+		return data, true
+	}
+	one := make(turns, 1)
+	w := &lander{sink: k, turn: &turn{turns: one}}
+	w.turn.take()
+	go func() {
+		other := &turn{turns: one}
+		other.take() // when the writer leaves its turn
+		time.Sleep(busy)
+		other.leave()
+	}()
+	took := time.Duration(0)
+	for i := int64(0); took < busy && i < pieces-1; i++ { // until the other waits for it
+		from := time.Now()
+		if good, err := w.landExtent(&wire.ChunkHeader{Extents: []wire.Extent{{Off: i * piece, Length: piece}}}, e, 0, bytesOf); err != nil || !good {
+			t.Fatal(good, err)
+		}
+		took = time.Since(from)
+	}
+	if k.store.Wrote().Of(chunker.RungDirect) == 0 {
+		t.Fatal("nothing was written past the page cache")
+	}
+	if !w.turn.has || took < busy {
+		t.Fatalf("landed in %v, with a turn: %t", took, w.turn.has)
+	}
+	disk, waited := k.session.tally.Spent()[stat.Disk], time.Duration(k.session.growth.waits.ns.Load())
+	if waited == 0 || max(disk, waited) > busy/2 {
+		t.Errorf("of %v, %v were for the disk, and %v waited for it; %v were for a turn", took, disk, waited, busy)
+	}
+}

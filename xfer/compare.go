@@ -27,7 +27,9 @@ func (w *lander) compare(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (goo
 	if h.Repair {
 		return w.makeHole(e, x)
 	}
+	disk := w.onDisk(stat.Now())
 	now, err := w.sink.standingOf(e)
+	disk.end()
 	if err != nil {
 		return true, err
 	}
@@ -45,18 +47,22 @@ func (w *lander) compare(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (goo
 	case err != nil || !same: // what cannot be read is not the same
 		return w.wantDifferent(e, x)
 	}
-	temp, err := w.tempFor(e)
-	if err != nil {
+	if err := w.keepSame(e, x); err != nil {
 		return true, err
 	}
-	if temp != nil && !temp.IsCopy() && x.Flags&wire.ExtDigest != 0 {
-		// A file that an earlier copy began gets what was compared, and not what may
-		// stand there by now.
-		if err := w.write(e, e.writerOf(temp), w.old[:x.Length], x.Off); err != nil {
-			return true, err
-		}
-	}
 	return true, w.sink.landed(e, x)
+}
+
+// keepSame writes an extent that is the same to the file that has been begun, if there is one.
+// A file that an earlier copy began gets what was compared, and not what may stand there by now.
+func (w *lander) keepSame(e *sinkEntry, x *wire.Extent) error {
+	disk := w.onDisk(stat.Now())
+	defer disk.end()
+	temp, err := w.tempFor(e)
+	if temp == nil || err != nil || temp.IsCopy() || x.Flags&wire.ExtDigest == 0 {
+		return err
+	}
+	return w.write(e, e.writerOf(temp), w.old[:x.Length], x.Off)
 }
 
 // tempFor returns the file that what is the same goes into, or nil if none has been begun.
@@ -90,17 +96,13 @@ func (w *lander) isSame(now standing, h *wire.ChunkHeader, e *sinkEntry, x *wire
 // readStanding reads into b what stands in the place of an extent. A worker that waits for the
 // disk asks for what the chunk needs later, too, and gives up its turn.
 func (w *lander) readStanding(now standing, h *wire.ChunkHeader, x *wire.Extent, b []byte) error {
-	from := stat.Now()
-	if w.turn == nil || !now.Uncached(x.Off, x.Length) {
-		_, err := now.ReadAt(b, x.Off)
-		w.spent(stat.Disk, from)
-		return err
+	disk := w.onDisk(stat.Now())
+	defer disk.end()
+	if w.turn != nil && now.Uncached(x.Off, x.Length) {
+		now.Fetch(x.Off, min(comparedTo(h, x)-x.Off, maxComparedBytes(&w.sink.session.terms)))
+		disk.leaveTurn()
 	}
-	now.Fetch(x.Off, min(comparedTo(h, x)-x.Off, maxComparedBytes(&w.sink.session.terms)))
-	w.turn.leave()
 	_, err := now.ReadAt(b, x.Off)
-	w.sink.session.waited(stat.Disk, from)
-	w.turn.take()
 	return err
 }
 

@@ -41,6 +41,15 @@ func TestMoreWaitForAServerThanCompute(t *testing.T) {
 			_, err := w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, []string{"copy"}, filepath.Join(dir, "back"), o)
 			return err
 		}},
+		{"sink that compares", func() error {
+			o := o
+			o.Checksum = true
+			sum, err := w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, []string{"copy/."}, filepath.Join(dir, "back"), o)
+			if err == nil && sum.Unchanged != files {
+				err = fmt.Errorf("%d of %d files are unchanged", sum.Unchanged, files)
+			}
+			return err
+		}},
 	} {
 		calls.Opens.Forget()
 		if err := c.copy(); err != nil {

@@ -126,6 +126,7 @@ func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 			w.files = append(w.files, c.files[i])
 		}
 		s.tally.AddRepairs(int64(len(w.extents)))
+		s.tally.AddWireBytes(int64(c.StoredBytes)) // all of it has arrived, though not all whole
 		s.resendDifferent(c, different)
 	}
 	if len(w.extents) > 0 {

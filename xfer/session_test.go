@@ -46,6 +46,8 @@ func testDamagedChunksAreSentAgain(t *testing.T, w way) {
 				t.Errorf("nothing was repaired: %+v", end.Summary)
 			} else if sum.Repairs != end.Summary.Repairs {
 				t.Errorf("the server counts %d repairs, and the client %d", end.Summary.Repairs, sum.Repairs)
+			} else if sum.WireBytes != end.Summary.WireBytes {
+				t.Errorf("the server counts %d bytes on the wire, and the client %d", end.Summary.WireBytes, sum.WireBytes)
 			}
 		})
 	}

@@ -84,6 +84,9 @@ type bookings struct {
 	dryBytes     int64 // of the files that would be copied
 }
 
+// files is how many files have ended well.
+func (b *bookings) files() int64 { return b.counts[Copied] + b.unchanged + b.trusted }
+
 // refusedCounts are the numbers of entries that were never announced.
 type refusedCounts struct {
 	counts  [Kept + 1]int64 // by outcome

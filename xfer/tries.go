@@ -77,7 +77,7 @@ func (t *Tries) Again(tally *Tally) int {
 	if t.roots != nil {
 		bytes = t.roots.Bytes()
 	}
-	tally.Again(t.done.counts[Copied], bytes, t.anew)
+	tally.Again(t.done.files(), bytes, t.anew)
 	return t.again
 }
 

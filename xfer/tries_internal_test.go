@@ -134,6 +134,19 @@ func TestNumbersOfAllTries(t *testing.T) {
 	}
 }
 
+// The progress of a later try begins with all files of the earlier ones, those among them that
+// were there already.
+func TestFilesOfEarlierTries(t *testing.T) {
+	tries := NewTries()
+	tries.done = bookings{unchanged: 3, trusted: 5}
+	tries.done.counts[Copied], tries.done.counts[Failed] = 2, 7
+	tally := &stat.Counters{}
+	tries.Again(tally)
+	if got := tally.Read().Files; got != 10 {
+		t.Errorf("it begins with %d files, want 10", got)
+	}
+}
+
 // What was told of an entry behind the settled ones is not told again, though it counts in the
 // try that meets it; and what is told of it anew is.
 func TestToldOnce(t *testing.T) {

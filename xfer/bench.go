@@ -57,8 +57,13 @@ func (b *benchSource) opened()                                 { b.sender.opened
 
 func (b *benchSource) release() error { return nil }
 
+// benchWorkers is how many workers a bench has at each end: as many as compute, and no more than
+// there are slots.
+func benchWorkers(p *wire.Terms) int { return min(chunker.Workers(), p.Slots) }
+
 func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
 	b.sender.wakeOn(ctx)
+	b.session.workers.Store(int32(benchWorkers(&b.session.terms)))
 	var r role = b
 	b.session.role.Store(&r)
 	if err := b.session.makeRing(ctx, sourceSlots(b.session.terms.Slots), rdma.LocalRead); err != nil {
@@ -81,7 +86,7 @@ func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
 	if err != nil {
 		return err
 	}
-	for range chunker.Workers() {
+	for range benchWorkers(&b.session.terms) {
 		g.Go(func() error { return b.fill(ctx) })
 	}
 	if err := b.feed(ctx); err != nil {
@@ -169,12 +174,13 @@ func (k *benchSink) immediate(l *railLink, imm uint32) error {
 }
 
 func (k *benchSink) talk(ctx context.Context, g *errgroup.Group) error {
+	k.session.workers.Store(int32(benchWorkers(&k.session.terms)))
 	var r role = k
 	k.session.role.Store(&r)
 	if err := k.receiver.grantRing(ctx); err != nil {
 		return err
 	}
-	for range chunker.Workers() {
+	for range benchWorkers(&k.session.terms) {
 		g.Go(func() error { return k.drainSlots(ctx) })
 	}
 	// The message of the end comes when every chunk has been returned.

@@ -60,14 +60,18 @@ func (s *session) spentCost() Cost {
 	return Cost{Slots: t[stat.Slots], Wire: t[stat.Wire], Disk: t[stat.Disk], Digests: t[stat.Digests], Sync: t[stat.Sync]}
 }
 
+// computing is how many workers compute at once: no more than there are, as with few slots, or in
+// a GPU's.
+func (s *session) computing() int { return min(s.processors, int(s.workers.Load())) }
+
 // spent adds a worker's time since a reading of stat.Now, and returns the next reading.
 func (s *session) spent(on stat.Stage, since int64) (now int64) {
-	return s.tally.Spend(on, since, s.workers)
+	return s.tally.Spend(on, since, s.computing())
 }
 
 // waited is spent for what a worker does without a turn.
 func (s *session) waited(on stat.Stage, since int64) (now int64) {
-	now = s.tally.Spend(on, since, int(s.waiters.Load()))
+	now = s.tally.Spend(on, since, int(s.workers.Load()))
 	s.growth.waits.ns.Add(now - since)
 	s.growth.waits.count.Add(1)
 	return now

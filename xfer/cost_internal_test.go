@@ -3,9 +3,48 @@ package xfer
 import (
 	"errors"
 	"testing"
+	"time"
 
+	"gdrcp/chunker"
+	"gdrcp/xfer/internal/ring"
+	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
+
+// Time is divided by how many workers compute at once, and there may be fewer than processors:
+// what a single one does all the time has taken all the time.
+func TestTimeIsDividedByThoseThatCompute(t *testing.T) {
+	for _, c := range []struct{ processors, workers, want int }{{24, 2, 2}, {24, 96, 24}, {2, 8, 2}, {2, 1, 1}} {
+		s := session{tally: &Tally{}, processors: c.processors}
+		s.workers.Store(int32(c.workers))
+		s.spent(stat.Disk, stat.Now()-int64(time.Hour)*int64(c.want))
+		if got := s.tally.Spent()[stat.Disk].Round(time.Minute); got != time.Hour {
+			t.Errorf("%d workers on %d processors: %v, want an hour", c.workers, c.processors, got)
+		}
+		s.tally = &Tally{}
+		f := chunkReceiver{session: &s, counted: stat.Now() - int64(time.Hour)}
+		f.countIdleLocked() // no slot is busy
+		if got := s.tally.Spent()[stat.Wire].Round(time.Minute); got != time.Hour {
+			t.Errorf("%d workers on %d processors were idle for %v, want an hour", c.workers, c.processors, got)
+		}
+	}
+}
+
+// A session that wants a GPU has its workers, or if it gets none those of host memory.
+func TestWorkersOfTheRingThatWasMade(t *testing.T) {
+	s := session{terms: wire.Terms{Slots: 16, PieceBytes: 1 << 20}, link: &railLink{ring: &ring.Ring{}}}
+	if got, want := s.ringWorkers(), min(16, chunker.DiskWorkers()); got != want {
+		t.Errorf("%d workers in host memory, want %d", got, want)
+	}
+	s.link.ring.Device = &ring.Device{Workers: make([]*ring.Worker, 4)}
+	if got := s.ringWorkers(); got != 4 {
+		t.Errorf("%d workers of a GPU, want 4", got)
+	}
+	s.terms.Slots = 1
+	if got := s.ringWorkers(); got != 1 {
+		t.Errorf("%d workers for one slot in a GPU, want 1", got)
+	}
+}
 
 // A peer tells its cost once, if it was asked, and within bounds.
 func TestHeardCost(t *testing.T) {

@@ -26,7 +26,7 @@ func (k *sink) drainDevice(ctx context.Context, worker int) error {
 	if worker < len(d.Gatherers) {
 		return k.gatherDevice(ctx, d.Gatherers[worker])
 	}
-	w := &deviceWriter{sink: k, lander: lander{sink: k, writers: len(d.Workers)}, gpu: d.Workers[worker-len(d.Gatherers)]}
+	w := &deviceWriter{sink: k, lander: lander{sink: k, writers: k.session.ringWorkers()}, gpu: d.Workers[worker-len(d.Gatherers)]}
 	defer w.lander.unpack.close()
 	for {
 		select {

@@ -139,7 +139,7 @@ func (s *session) watchRing(ctx context.Context, grow func(ctx context.Context, 
 	probe := s.growth.probe
 	if probe == nil {
 		m := &waitMeter{of: &s.growth.waits, at: time.Now()}
-		probe = func() (float64, float64) { return m.lap(int(s.waiters.Load())) }
+		probe = func() (float64, float64) { return m.lap(int(s.workers.Load())) }
 	}
 	tick := time.NewTicker(growthLook)
 	defer tick.Stop()
@@ -313,8 +313,8 @@ func (f *chunkReceiver) grow(slots int) {
 
 // moreWorkers starts those that a ring of so many slots has room for beside the ones that run.
 func (s *session) moreWorkers(slots int, work func(ctx context.Context, worker int) error) {
-	from, to := int(s.waiters.Load()), s.workersFor(slots)
-	s.waiters.Store(int32(to))
+	from, to := int(s.workers.Load()), s.workersFor(slots)
+	s.workers.Store(int32(to))
 	for i := from; i < to; i++ {
 		s.links.spawn(func(ctx context.Context) error { return work(ctx, i) })
 	}

@@ -70,7 +70,7 @@ func TestWaitMeter(t *testing.T) {
 
 func TestWaitsForDisksAreCounted(t *testing.T) {
 	s := session{tally: &Tally{}}
-	s.waiters.Store(16)
+	s.workers.Store(16)
 	s.waited(stat.Disk, stat.Now()-int64(time.Second))
 	if w := &s.growth.waits; w.count.Load() != 1 || w.ns.Load() < int64(time.Second) {
 		t.Errorf("%d waits of %d ns are counted", w.count.Load(), w.ns.Load())

@@ -21,7 +21,7 @@ import (
 func (k *sink) startWorkers(ctx context.Context, g *errgroup.Group) {
 	n := k.session.diskWorkers()
 	if k.session.ringWish.Placement.GPU == wire.GPUOff {
-		k.session.waiters.Store(int32(n))
+		k.session.workers.Store(int32(n))
 	} else {
 		n += ring.Gatherers
 		k.device = newDeviceLandings(k.session.terms.Slots)
@@ -90,7 +90,7 @@ type lander struct {
 
 // spent is that of the session, or of the writers where the slots are in a GPU.
 func (w *lander) spent(on stat.Stage, since int64) (now int64) {
-	return w.sink.tally.Spend(on, since, cmp.Or(w.writers, w.sink.session.workers))
+	return w.sink.tally.Spend(on, since, cmp.Or(w.writers, w.sink.session.computing()))
 }
 
 // landing is a chunk that is being landed: its header, copied out of the ring.

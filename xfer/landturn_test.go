@@ -19,7 +19,7 @@ func TestWaitForTurnIsNoTimeOfTheDisk(t *testing.T) {
 	const piece, pieces, busy = 1 << 20, 16, 400 * time.Millisecond
 	terms := wire.Terms{PieceBytes: piece, ChunkBytes: piece, Hash: manifest.XXH3, Slots: 4}
 	k := sinkOf(t, disktest.Mount(t, "64M", "mkfs.ext4", "-q"), terms)
-	k.session.waiters.Store(1)
+	k.session.workers.Store(1)
 	k.tally = k.session.tally
 	e := comparedEntry(k, "f", pieces*piece)
 	defer k.failEntry(e, Failed, errors.New("the test is over"))

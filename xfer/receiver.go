@@ -236,8 +236,8 @@ func (f *chunkReceiver) isFull() bool {
 // computed then, and had no chunk.
 func (f *chunkReceiver) countIdleLocked() {
 	s := f.session
-	idle := max(s.workers-f.slots.Busy(), 0)
-	f.counted = s.tally.SpendBy(idle, stat.Wire, f.counted, s.workers)
+	n := s.computing()
+	f.counted = s.tally.SpendBy(max(n-f.slots.Busy(), 0), stat.Wire, f.counted, n)
 }
 
 // countFromNow forgets the idle time that is not counted yet.

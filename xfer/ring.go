@@ -30,6 +30,7 @@ func (s *session) makeRing(ctx context.Context, slots int, access rdma.Access) e
 		return err
 	}
 	if s.ringWish.Placement.GPU != wire.GPUOff {
+		s.workers.Store(int32(s.ringWorkers()))
 		m := s.link.ring.Memory
 		s.reportMemory(m, false)
 		if err := s.ctl.send(ctx, wire.MsgMemory, m.Encode()); err != nil {
@@ -38,6 +39,16 @@ func (s *session) makeRing(ctx context.Context, slots int, access rdma.Access) e
 	}
 	close(s.memory.told)
 	return nil
+}
+
+// ringWorkers is how many workers the session has beside the ring that was made: those of a GPU
+// where the slots are there.
+func (s *session) ringWorkers() int {
+	n := s.diskWorkers()
+	if d := s.link.ring.Device; d != nil {
+		n = min(n, len(d.Workers))
+	}
+	return n
 }
 
 // ringConfig is the ring that was agreed. Slots that the peer writes to have no room

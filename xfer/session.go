@@ -85,11 +85,11 @@ type session struct {
 	pinnedBytes *atomic.Int64
 	// tally counts what this end does. At a client it may be of several sessions.
 	tally *Tally
-	// workers is how many goroutines fill or drain slots at once, and waiters how many wait
-	// for slots or disks.
-	workers int
-	waiters atomic.Int32
-	growth  ringGrowth
+	// processors is how many goroutines may compute at once, and workers how many there are to
+	// fill or drain slots: those that wait for disks, too.
+	processors int
+	workers    atomic.Int32
+	growth     ringGrowth
 	// sessionsAtOnce is how many sessions a server has at most; 0 at a client.
 	sessionsAtOnce int
 	// limit bounds how many bytes a second the payload may take on the wire.
@@ -123,11 +123,11 @@ func newSession(d *firstConn, peer string, client bool, t Timeouts) *session {
 	}
 	s := &session{
 		began: time.Now(), id: d.id, peer: peer, link: link, links: newLinkSet(link), trust: d.trust, timeouts: t, client: client, ctl: newControl(link),
-		ringWish: ring.Config{Sysfs: sysfs}, pinnedBytes: new(atomic.Int64), memory: slotMemory{told: make(chan struct{})}, tally: &Tally{}, workers: chunker.Workers(),
+		ringWish: ring.Config{Sysfs: sysfs}, pinnedBytes: new(atomic.Int64), memory: slotMemory{told: make(chan struct{})}, tally: &Tally{}, processors: chunker.Workers(),
 		inbox: make(chan *inMsg, wire.ControlWindow), spare: make(chan *inMsg, wire.ControlWindow),
 		hungUp: make(chan struct{}), roleSet: make(chan struct{}),
 	}
-	s.waiters.Store(int32(s.workers))
+	s.workers.Store(int32(s.processors))
 	return s
 }
 

@@ -106,8 +106,7 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	k.session.converses(k)
 	g.Go(func() error { return k.receiver.grantRing(ctx) })
 	if k.out != nil {
-		k.session.workers = 1
-		k.session.waiters.Store(1)
+		k.session.workers.Store(1)
 		g.Go(func() error { return k.drainStream(ctx) })
 	} else {
 		k.startWorkers(ctx, g)

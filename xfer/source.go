@@ -131,7 +131,7 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { return s.pack(ctx) })
 	g.Go(func() error { return s.tellFailures(ctx) })
 	if s.session.ringWish.Placement.GPU == wire.GPUOff {
-		s.session.waiters.Store(int32(s.session.diskWorkers()))
+		s.session.workers.Store(int32(s.session.diskWorkers()))
 	}
 	for i := range s.session.diskWorkers() {
 		g.Go(func() error { return s.fill(ctx, i) })

@@ -96,8 +96,9 @@ type ringGrowth struct {
 	// for writing while the ring grows. slots is how many it then has, and 0 before that.
 	mu    sync.RWMutex
 	slots int
-	// book takes memory for the growth, at a server; nil at a client, whose options bound it.
-	book func(bytes int64, slots int) bool
+	// book takes memory for the growth, at a server, until giveBack or the session's end; nil at a
+	// client, whose options bound it.
+	book func(bytes int64, slots int) (giveBack func(), ok bool)
 	// unpin ends the counting of what growth pins, after the session's links are closed.
 	unpin []func()
 }
@@ -159,13 +160,18 @@ func (s *session) watchRing(ctx context.Context, grow func(ctx context.Context, 
 			s.reportRing(had, false, err)
 			return nil
 		}
-		if s.growth.book != nil && !s.growth.book(int64(slots-had)*int64(own.Stride()+wire.HeaderStride), slots-had) {
-			unpin()
-			s.reportRing(had, false, errNoneLeft)
-			return nil
+		giveBack := func() {}
+		if s.growth.book != nil {
+			var ok bool
+			if giveBack, ok = s.growth.book(int64(slots-had)*int64(own.Stride()+wire.HeaderStride), slots-had); !ok {
+				unpin()
+				s.reportRing(had, false, errNoneLeft)
+				return nil
+			}
 		}
 		if err := grow(ctx, slots); err != nil {
 			unpin()
+			giveBack()
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
@@ -344,13 +350,17 @@ func (v *Server) growsAt(host *door.Session, s *session, h *wire.Hello) (giveBac
 	if h.Terms.Mode == wire.ModePush {
 		s.growth.bound = min(h.MostSlots, host.MostSlots) // its queue pairs have no more receives
 	}
-	s.growth.book = func(bytes int64, slots int) bool {
+	s.growth.book = func(bytes int64, slots int) (func(), bool) {
 		back, ok := host.BookMore(bytes)
-		if ok {
-			v.door.AdjustLoad(Load{Slots: slots}, 1)
-			all = append(all, back, func() { v.door.AdjustLoad(Load{Slots: slots}, -1) })
+		if !ok {
+			return nil, false
 		}
-		return ok
+		v.door.AdjustLoad(Load{Slots: slots}, 1)
+		all = append(all, sync.OnceFunc(func() {
+			back()
+			v.door.AdjustLoad(Load{Slots: slots}, -1)
+		}))
+		return all[len(all)-1], true
 	}
 	return func() {
 		for _, back := range all {

@@ -228,7 +228,7 @@ func TestRingStaysWithoutMemory(t *testing.T) {
 	s := &session{terms: wire.Terms{Slots: 2, ChunkBytes: 1 << 20}, link: l, report: func(e Event) { told = append(told, e) }}
 	s.growth.bound, s.growth.probe = 10, always()
 	wanted := int64(0)
-	s.growth.book = func(bytes int64, slots int) bool { wanted = bytes; return false }
+	s.growth.book = func(bytes int64, slots int) (func(), bool) { wanted = bytes; return nil, false }
 	err := s.watchRing(t.Context(), func(context.Context, int) error {
 		t.Error("it grew")
 		return nil
@@ -238,5 +238,29 @@ func TestRingStaysWithoutMemory(t *testing.T) {
 	}
 	if want := (Event{Kind: EventRing, Slots: 2, Text: errNoneLeft.Error()}); len(told) != 1 || told[0] != want {
 		t.Errorf("told %+v, want %+v", told, want)
+	}
+}
+
+// What was taken for a ring that then could not grow is given back at once: others may need it.
+func TestGrowthThatFailsKeepsNoMemory(t *testing.T) {
+	t.Parallel()
+	l := &railLink{ring: &ring.Ring{Slots: 2, MostSlots: 10, SlotBytes: 1 << 20}, ringReady: make(chan struct{})}
+	close(l.ringReady)
+	s := &session{terms: wire.Terms{Slots: 2, ChunkBytes: 1 << 20}, link: l}
+	s.growth.bound, s.growth.probe = 10, always()
+	booked := int64(0)
+	s.growth.book = func(bytes int64, slots int) (func(), bool) {
+		booked += bytes
+		return func() { booked -= bytes }, true
+	}
+	grown := 0
+	err := s.watchRing(t.Context(), func(context.Context, int) error {
+		if grown++; grown > 1 {
+			return rdma.ErrLockedMemory
+		}
+		return nil
+	})
+	if want := int64(2 * (1<<20 + wire.HeaderStride)); err != nil || grown != 2 || booked != want {
+		t.Errorf("after %d tries %d bytes are booked, want %d: %v", grown, booked, want, err)
 	}
 }

@@ -253,6 +253,7 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 	}
 	published := a.tries.hadEnded(b, x)
 	if published {
+		a.tally.AddEarlier(b.Size - b.arrived.bytes) // it counts as kept so far
 		x = nil
 	}
 	if x != nil {

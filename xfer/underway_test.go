@@ -111,5 +111,8 @@ func copyWithCut(t *testing.T, push, cut bool, change func(*xfer.Options)) *xfer
 	if err != nil {
 		t.Fatal(err)
 	}
+	if p := o.Tally.Read(); p.Bytes != sum.Bytes || p.TotalBytes != sum.Bytes {
+		t.Errorf("in the end %+v, and %d bytes were copied", p, sum.Bytes)
+	}
 	return sum
 }

@@ -339,7 +339,8 @@ type Summary struct {
 	// manifest has it: nobody read them. Neither Files, Unchanged nor Bytes has them, nor
 	// the numbers below. TrustedBytes are theirs.
 	Trusted, TrustedBytes int64
-	// SentBytes, SameBytes and ResumedBytes add up to Bytes, but for holes: what was sent,
+	// SentBytes, SameBytes and ResumedBytes add up to Bytes, but for holes and the further names
+	// of files (HardLinks), of which Bytes has each: what was sent,
 	// what was compared and is the same at the destination, and what an earlier copy had
 	// brought, so that it was not sent again. ComparedBytes is SameBytes and what was
 	// compared and differs. SkippedBytes are of files that the destination kept, which

@@ -105,8 +105,8 @@ type Sink struct {
 	syncing     sync.Mutex   // held while publishing or syncing; locked before mu and the locks of files
 
 	mu        sync.Mutex
-	made      []madeDir // see Unmake
-	madeBytes int       // see maxMadeBytes
+	made      []madeEntry // see Unmake
+	madeBytes int         // see maxMadeBytes
 	staysMade bool
 	settle    []dirToSettle // sorted by path
 	devices   map[uint64]*device

@@ -265,6 +265,7 @@ func (s *Sink) Symlink(e *manifest.Entry, a *Attributes) error {
 	switch err {
 	case nil:
 		s.claimNew(parent, leaf, 0)
+		s.noteMadeLink(parent, leaf, e.Path)
 	case unix.EEXIST:
 		denied, err = s.replaceBySymlink(e, a, parent, leaf)
 	}

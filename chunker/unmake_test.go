@@ -10,7 +10,7 @@ import (
 	"gdrcp/manifest"
 )
 
-// What the sink has made goes again, but for what has got something in it, and
+// What the sink has made goes again, links too, but for what has got something in it, and
 // what is somebody else's by then; what was there stays. After StayMade all does.
 func TestUnmake(t *testing.T) {
 	for _, stays := range []bool{false, true} {
@@ -23,8 +23,16 @@ func TestUnmake(t *testing.T) {
 		if err := s.Place(&top, "top"); err != nil {
 			t.Fatal(err)
 		}
-		for _, path := range []string{".", "empty", "empty/deep", "full", "old", "replaced"} {
+		if err := os.Symlink("old", filepath.Join(dir, "top/oldlink")); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{".", "empty", "empty/deep", "full", "linked", "old", "replaced"} {
 			if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: path, Mode: 0o755}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, path := range []string{"linked/link", "newlink", "oldlink"} {
+			if err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: path, Target: "nowhere"}, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -33,14 +41,17 @@ func TestUnmake(t *testing.T) {
 		}
 		at := func(name string) string { return filepath.Join(dir, "top", name) }
 		for _, err := range []error{
-			os.WriteFile(at("full/file"), nil, 0o600), os.Rename(at("replaced"), at("away")), os.Mkdir(at("replaced"), 0o755), s.Unmake(),
+			os.WriteFile(at("full/file"), nil, 0o600), os.Rename(at("replaced"), at("away")), os.Mkdir(at("replaced"), 0o755),
+			os.Rename(at("newlink"), at("awaylink")), os.Symlink("another", at("newlink")), s.Unmake(),
 		} {
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		for name, want := range map[string]bool{"full/file": true, "old": true, "replaced": true, "away": true, "empty": stays, "empty/deep": stays} {
-			if _, err := os.Stat(at(name)); (err == nil) != want {
+		for name, want := range map[string]bool{
+			"full/file": true, "old": true, "replaced": true, "away": true, "empty": stays, "empty/deep": stays, "linked": stays, "linked/link": stays, "newlink": true, "awaylink": true, "oldlink": true,
+		} {
+			if _, err := os.Lstat(at(name)); (err == nil) != want {
 				t.Errorf("stays %v: %s: %v", stays, name, err)
 			}
 		}

@@ -168,6 +168,18 @@ func TestFullDisk(t *testing.T) {
 			}
 		}
 	}
+	// Nor are links: with one in it a new directory would stay, and the same command would then
+	// copy to a place in it.
+	makeFiles(t, s.root, map[string]string{"l/big": strings.Repeat("x", 4<<20), "l/sub/": ""})
+	for _, link := range []string{"/l/a", "/l/sub/z"} {
+		if err := os.Symlink("big", s.root+link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r = gdrcp(t, "-a", s.url("l"), small+"/new").want(t, exitError)
+	if got := listFiles(t, small); !maps.Equal(got, map[string]string{"old/": ""}) || !strings.Contains(r.err, "no space left") {
+		t.Errorf("a tree with links left %v, and it wrote %q", got, r.err)
+	}
 }
 
 // mountTree makes a tree below dir in which another file system is mounted at

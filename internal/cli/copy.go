@@ -113,18 +113,24 @@ const theSameAgain = "the same command again"
 
 // withHowToGoOn adds to the error of a copy that was cut off how to go on with it, if there
 // is something to say: a large file may have arrived in part, or the same command would
-// copy to another place, because something has arrived there. A key that is refused now
-// would be refused again.
+// copy to another place, because DST may be there by now. A key that is refused now would be
+// refused again.
 func (c *copyRun) withHowToGoOn(err error, operands []string) error {
 	if c.tally == nil || c.options.DryRun || codeOf(err) != exitError || errors.Is(err, xfer.ErrKey) || errors.Is(err, trust.ErrRefused) {
 		return err
 	}
 	again, done := c.again(operands), c.tally.Snapshot()
-	resumes, moved := done.ResumableBytes > 0, done.WireBytes > 0 || done.Files > 0
-	if !resumes && (again == theSameAgain || !moved) {
+	// DST comes before its contents, so where a copy was cut off, nothing need have arrived.
+	resumes, begun := done.ResumableBytes > 0, done.WireBytes > 0 || done.Files > 0 || isCutOff(err)
+	if !resumes && (again == theSameAgain || !begun) {
 		return err
 	}
 	return &resumableError{err, again, resumes}
+}
+
+// isCutOff reports whether a copy was ended from outside, wherever it was, and not refused.
+func isCutOff(err error) bool {
+	return xfer.Classify(err) == xfer.ClassStopped || errors.Is(err, xfer.ErrStalled)
 }
 
 // again says which command goes on with this copy. A tree that became DST is there by

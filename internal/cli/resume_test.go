@@ -2,14 +2,18 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"gdrcp/chunker"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer"
 )
 
 // cutOff runs the program until bytes of its copy have arrived, interrupts it, and returns
@@ -106,5 +110,36 @@ func TestHintOfATreeOfSmallFiles(t *testing.T) {
 				t.Errorf("it wrote %q, want %q", r.err, want)
 			}
 		})
+	}
+}
+
+// A copy that is cut off before anything has arrived may have made DST all the same. One that
+// is refused has not.
+func TestHintBeforeAnythingHasArrived(t *testing.T) {
+	const moved = "run the command again with dir/. in place of dir: it copies to where this copy did"
+	becomesDST, inDST := &xfer.Place{Name: "dir"}, &xfer.Place{Name: "dir", Inside: true}
+	for _, c := range []struct {
+		name  string
+		err   error
+		place *xfer.Place
+		want  string
+	}{
+		{"interrupted", context.Canceled, becomesDST, moved},
+		{"lost", fmt.Errorf("session: %w", xfer.ErrPeerSilent), becomesDST, moved},
+		{"at a standstill", fmt.Errorf("%w for 2s", xfer.ErrStalled), becomesDST, moved},
+		{"interrupted in DST", context.Canceled, inDST, ""},
+		{"interrupted before that", context.Canceled, nil, ""},
+		{"refused", &fs.PathError{Op: "write to", Path: "new", Err: fs.ErrPermission}, becomesDST, ""},
+		{"without room", chunker.ErrNoSpace, becomesDST, ""},
+	} {
+		run := &copyRun{program: &program{}, tally: &xfer.Tally{}}
+		run.place.Store(c.place)
+		got, cut := "", (*resumableError)(nil)
+		if errors.As(run.withHowToGoOn(c.err, []string{"dir", "new"}), &cut) {
+			got = cut.hint()
+		}
+		if got != c.want {
+			t.Errorf("%s: hint %q, want %q", c.name, got, c.want)
+		}
 	}
 }

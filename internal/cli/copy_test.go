@@ -120,7 +120,7 @@ func TestWhatIsTold(t *testing.T) {
 	}
 	last := `copied 2 files, 2 directories, 1 link, 2\.9 KiB in \d+\.\d\d s \(\d+(\.\d)? .?i?B/s, tcp\), verified\n`
 	root := `gdrcp: root xxh3 [0-9a-f]{64}, meta root [0-9a-f]{64}\n`
-	cost := `gdrcp: CPU \d+\.\d\d s here, \d+\.\d\d s there(; waited here for [^;\n]*)?(; there for .*)?\n` +
+	cost := `gdrcp: CPU \d+\.\d\d s here, \d+\.\d\d s there(; waited here for [^;\n]*)?(; waited there for .*)?\n` +
 		`gdrcp: read by buffered 2\.9 KiB\n`
 	for _, c := range []struct{ options, out, err string }{
 		{"", "", last},

@@ -68,11 +68,19 @@ func costText(s *xfer.Summary) string {
 			text += " (its share beside other copies)"
 		}
 	}
-	return text + waitsText("waited here for ", &s.LocalCost) + waitsText("there for ", s.RemoteCost)
+	for _, end := range []struct {
+		name string
+		cost *xfer.Cost
+	}{{"here", &s.LocalCost}, {"there", s.RemoteCost}} {
+		if waits := waitsText(end.cost); waits != "" {
+			text += "; waited " + end.name + " for " + waits
+		}
+	}
+	return text
 }
 
-// waitsText says where the time of an end went. It leaves out what took none.
-func waitsText(end string, c *xfer.Cost) string {
+// waitsText says what an end waited for, and leaves out what took none.
+func waitsText(c *xfer.Cost) string {
 	if c == nil {
 		return ""
 	}
@@ -85,10 +93,7 @@ func waitsText(end string, c *xfer.Cost) string {
 			waits = append(waits, w.what+" "+secondsText(w.took.Seconds()))
 		}
 	}
-	if len(waits) == 0 {
-		return ""
-	}
-	return "; " + end + strings.Join(waits, ", ")
+	return strings.Join(waits, ", ")
 }
 
 // perGiBFrom is from how many bytes on processor time is told for each GiB. Of less, what

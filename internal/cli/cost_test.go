@@ -20,7 +20,8 @@ func TestCostText(t *testing.T) {
 		{"beside others", xfer.Summary{Bytes: 1 << 30, RemoteCost: &xfer.Cost{CPU: time.Second, Shared: true}}, "CPU 0.00 s a GiB here, 1.00 s there (its share beside other copies)"},
 		{"with waits", xfer.Summary{Bytes: 5, LocalCost: xfer.Cost{Slots: 2100 * time.Millisecond, Disk: 300 * time.Millisecond, Digests: time.Millisecond},
 			RemoteCost: &xfer.Cost{Wire: 200 * time.Second, Digests: 10 * time.Millisecond, Sync: time.Second}},
-			"CPU 0.00 s here, 0.00 s there; waited here for slots 2.1 s, the disk 0.30 s; there for the wire 200 s, digests 0.01 s, syncs 1.0 s"},
+			"CPU 0.00 s here, 0.00 s there; waited here for slots 2.1 s, the disk 0.30 s; waited there for the wire 200 s, digests 0.01 s, syncs 1.0 s"},
+		{"with waits there alone", xfer.Summary{Bytes: 5, RemoteCost: &xfer.Cost{Sync: time.Second}}, "CPU 0.00 s here, 0.00 s there; waited there for syncs 1.0 s"},
 		{"on one machine", xfer.Summary{Bytes: 1 << 30, OneProcess: true, LocalCost: xfer.Cost{CPU: time.Second}, RemoteCost: &xfer.Cost{}}, "CPU 1.00 s a GiB for both ends"},
 	} {
 		if got := costText(&c.s); got != c.want {

@@ -245,7 +245,11 @@ func (d *deletion) run(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if n := d.tooMany.Load(); n > 0 {
-		d.record(wire.DeletedFailed, ".", fmt.Sprintf("--max-delete kept %d entries from deletion: run again, or allow more", n))
+		what := "entries"
+		if n == 1 {
+			what = "entry"
+		}
+		d.record(wire.DeletedFailed, ".", fmt.Sprintf("--max-delete kept %d %s from deletion: run again, or allow more", n, what))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

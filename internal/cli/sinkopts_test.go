@@ -125,7 +125,11 @@ func TestMaxDelete(t *testing.T) {
 		most string
 		left int
 		code int
-	}{{"0", 4, exitPartial}, {"-1", 4, exitPartial}, {"2", 2, exitPartial}, {"5", 0, 0}} {
+		told string
+	}{
+		{"0", 4, exitPartial, "kept 4 entries from deletion"}, {"-1", 4, exitPartial, "kept 4 entries from deletion"}, {"2", 2, exitPartial, "kept 2 entries from deletion"},
+		{"4", 1, exitPartial, "kept 1 entry from deletion"}, {"5", 0, 0, ""},
+	} {
 		below, err := os.MkdirTemp(s.root, "case")
 		if err != nil {
 			t.Fatal(err)
@@ -133,7 +137,7 @@ func TestMaxDelete(t *testing.T) {
 		makeFiles(t, below, old)
 		r := gdrcp(t, "-r", "--delete", "--max-delete", c.most, src+"/.", s.url(filepath.Base(below))).want(t, c.code)
 		left, err := os.ReadDir(below)
-		if err != nil || len(left) != c.left || strings.Contains(r.err, "--max-delete") != (c.code != 0) {
+		if err != nil || len(left) != c.left || strings.Contains(r.err, "--max-delete") != (c.code != 0) || !strings.Contains(r.err, c.told) {
 			t.Errorf("at most %s: %d are left, %v: %s", c.most, len(left), err, r.err)
 		}
 	}

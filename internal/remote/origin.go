@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -122,7 +123,11 @@ func (o *Origin) diagnose(s *silence) error {
 	case exitSSH:
 		return fmt.Errorf("%s cannot reach or log in to %s (exit code %d)", p.name(), o.Host, exitSSH)
 	case exitNoCommand:
-		return fmt.Errorf("%w: %s has no %s in the PATH of its shell", ErrMissing, o.Host, program)
+		where := " in the PATH of its shell"
+		if strings.Contains(program, "/") { // a path, or more than a program
+			where = ""
+		}
+		return fmt.Errorf("%w: %s has no %s%s", ErrMissing, o.Host, program, where)
 	case exitNotRun:
 		return fmt.Errorf("%w: %s on %s cannot be started", ErrMissing, program, o.Host)
 	case exitUnknownCommand:

@@ -163,7 +163,11 @@ func TestWhyThereIsNoFarEnd(t *testing.T) {
 			}
 		})
 	}
-	o, _ := testOrigin(t, "gdrcp")
+	o, _ := testOrigin(t, "/no/such/gdrcp")
+	if _, err := o.Connect(t.Context()); !errors.Is(err, ErrMissing) || strings.Contains(err.Error(), "PATH") {
+		t.Errorf("no program at a path: %v", err)
+	}
+	o, _ = testOrigin(t, "gdrcp")
 	o.Rsh = []string{"/no/such/ssh"}
 	if _, err := o.Connect(t.Context()); err == nil || !strings.Contains(err.Error(), "/no/such/ssh") {
 		t.Errorf("no remote shell command: %v", err)

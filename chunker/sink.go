@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -178,7 +179,10 @@ func (s *Sink) openBase(path string) error {
 			return cmp.Or(err, kindOf(ErrBadTop, "it has no name of its own"))
 		}
 		s.leaf = leaf
-		fd, err = s.openGiven(dir)
+		if fd, err = s.openGiven(dir); err == unix.ENOENT {
+			above, _ := cutLeaf(strings.TrimRight(s.dest, "/"))
+			return &noDirError{strings.TrimRight(above, "/")}
+		}
 	}
 	if err != nil {
 		return err
@@ -202,6 +206,15 @@ func (s *Sink) openBase(path string) error {
 	}
 	return nil
 }
+
+// noDirError is the error of a destination in a directory that does not exist.
+type noDirError struct{ dir string }
+
+func (e *noDirError) Error() string {
+	return "the directory " + strconv.Quote(e.dir) + " does not exist: make it first"
+}
+
+func (*noDirError) Unwrap() error { return unix.ENOENT }
 
 // isItself reports whether the destination is the copy itself, and never a directory
 // that the copy goes into.

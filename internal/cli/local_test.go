@@ -90,7 +90,7 @@ func TestCopyOnThisMachineRefused(t *testing.T) {
 		"none e":                {exitError, `"none": no such file or directory`},
 		"help e":                {exitError, `"help": no such file or directory`}, // e is no command
 		"d x":                   {exitError, `"d" is a directory (-r copies directories)`},
-		"a none/x":              {exitError, `open destination "none/x": no such file or directory`},
+		"a none/x":              {exitError, `open destination "none/x": the directory "none" does not exist: make it first`},
 		"-r d a":                {exitError, `copy a directory to "a": not a directory`},
 		"-r d e x":              {exitError, `copy several sources to "x": no such directory`},
 		"-r d e a":              {exitError, `copy several sources to "a": not a directory`},

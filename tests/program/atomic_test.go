@@ -309,7 +309,7 @@ func TestAtomicRefusals(t *testing.T) {
 			"nothing of it":    {ops("tree", "new", "-r", "--exclude", "*"), 1, `not even the directory: no tree gets the name`},
 			"over a file":      {ops("tree", "file", "-r"), 1, `cannot be replaced by a tree: it is not a directory`},
 			"over a link":      {ops("tree", "link", "-r"), 1, `cannot be replaced by a tree: it is a symbolic link`},
-			"nothing above it": {ops("tree", "none/new", "-r"), 1, `no such file`},
+			"nothing above it": {ops("tree", "none/new", "-r"), 1, `the directory ".*none" does not exist: make it first`},
 		} {
 			s.copy(t, append(c.args, "--atomic-dir")...).wantFailure(c.code, c.want)
 			if t.Failed() {

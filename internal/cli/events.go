@@ -14,57 +14,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// events writes, for --json, one JSON object a line to standard output. Every
-// one has a field "event"; later versions may add kinds and fields.
-//
-//	event       told                            fields
-//	waiting     where the server has no room    text
-//	            yet, once
-//	connected   once a connection stands, in    link fields
-//	            each try
-//	rail        in the middle of a copy, when   rail (a device, or an address), state ("lost", "joined" or "unused"), text (why),
-//	            a rail is lost or joins         rails (how many there are)
-//	memory      where an end was asked to have  end ("local" or "remote"), slots fields
-//	            its slots in GPU memory
-//	ring        when the ring at an end has     end ("local" or "remote"), slots, text (why it has not)
-//	            grown or could not
-//	retry       where the connection was lost   text (why), retry (1 for the first), retries (at most), seconds (until it goes on)
-//	            and the copy begins again
-//	progress    every second                    bytes, files, total_bytes (found so far), total_known, seconds, bytes_per_second,
-//	                                            seconds_left (where that is known)
-//	file        for every entry that was not    path, outcome, text, end ("local" or "remote", as the text is of)
-//	            copied; with -v and in a dry    path, outcome, bytes, dry_run
-//	            run for all
-//	deleted     for all that --delete deleted,  path (ends in a slash if it is a directory), dry_run
-//	            or would in a dry run
-//	not_deleted for a directory that it leaves  path (ends in a slash), text (why), dry_run
-//	summary     once, last, when a copy came    files, dirs, links, bytes, seconds, bytes_per_second, wire_bytes, repairs,
-//	            to an end                       hash, piece_bytes, root, meta_root, verified, first_byte_ms, skipped, failed,
-//	                                            changed, corrupt, missing, kept, deleted, not_deleted, dry_run, rails, local_slots, remote_slots, link fields
-//	error       last, instead of a good end     text, hint, exit_code, reason (why there is no RDMA device)
-//	bandwidth   by bench, for each digest       transport, device, hash, mib_per_s, bytes, seconds, chunk_bytes, slots, qps, imm
-//	latency     by bench, for each operation    transport, device, op, rounds, median_us, p99_us, min_us
-//	device      by devices, for each            name, transport, numa_node, pci_address, firmware, dma_buf, dma_buf_problem, ports, problem
-//	gpu         by devices, for each            index, name, uuid, pci_address, numa_node, memory_bytes, bar1_bytes,
-//	                                            bar1_free_bytes, compute_major, compute_minor, driver_version, dma_buf,
-//	                                            gpudirect_rdma, host_flush, writes_ordering, c2c, problem, paths (of device and
-//	                                            path: PIX, PXB, PHB or SYS), nearest
-//	no_gpu      by devices, instead             text, reason
-//	created     by manifest create              files, dirs, links, bytes, hash, piece_bytes, root, meta_root, unreadable, skipped
-//	verified    by manifest verify              files, dirs, links, bytes, hash, piece_bytes, root, meta_root, bad, missing, extra,
-//	                                            unreadable, skipped, left_out
-//	difference  by manifest, for each path      path, kind, differs, ranges (of offset and end), text
-//	compared    by manifest diff                identical, differences
-//
-// Link fields are transport ("verbs", "tcp" or "local"), device, family, imm
-// ("write-with-imm" or "write+send"), local, remote, qps, slots, chunk_bytes and why, which
-// says why no better transport is used. Slots fields are gpu (an index, -1 for host memory),
-// gpu_name, rung ("host", "dma-buf", "peermem" or "staged"), path, flush and why, which says
-// why no better rung is used. outcome is "copied", "skipped" (a socket, fifo or device),
-// "failed", "changed" or "corrupt" (its content differs from the manifest's, or the source
-// lacks it), "kept" (the destination's entry stays; sent with -v and in a dry run), or
-// "unchanged" (it was compared and is the same; sent likewise). In names, U+FFFD stands for
-// bytes that are not UTF-8.
+// events writes, for --json, one JSON object a line. Every one has a field "event".
+// docs/json-events.md has all events and fields; later versions may add some.
 type events struct {
 	mu  sync.Mutex
 	out *json.Encoder

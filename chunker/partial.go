@@ -199,6 +199,10 @@ func (t *Temp) loses(err error) error {
 func (t *Temp) Keep() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.keep()
+}
+
+func (t *Temp) keep() error {
 	if t.state == tempClosed {
 		return nil
 	}

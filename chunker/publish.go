@@ -17,8 +17,8 @@ import (
 // NoFsync. A file that could not be published is discarded. If only the last step
 // failed, or if root could not set the owner, the file has its final name all the same.
 // Publish blocks for the disk; a sink runs one call at a time. ErrKept: see KeepIf and
-// KeepExisting. Where Watch has it stop while it waits for descriptors, the error of the
-// files that wait is context.Canceled.
+// KeepExisting. Where Watch has it stop while it waits for descriptors or reads back, the
+// error of the files that are not done is context.Canceled, and they end as by Keep.
 func (s *Sink) Publish(temps []*Temp) []error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
@@ -55,6 +55,8 @@ func (s *Sink) Publish(temps []*Temp) []error {
 			t.dropJournal()
 			t.dropOther()
 			errs[i] = errors.Join(errs[i], t.close(), errNotGiven(t.place, t.denied))
+		case errors.Is(errs[i], context.Canceled):
+			errs[i] = errors.Join(errs[i], t.keep())
 		case errs[i] != nil:
 			errs[i] = errors.Join(errs[i], t.discard())
 		}

@@ -62,3 +62,37 @@ func TestPublishWaitsForDescriptors(t *testing.T) {
 		})
 	}
 }
+
+// A file that is whole, and that the end of the copy keeps from being published, is one that a
+// later copy goes on with, as one that is not whole.
+func TestStoppedPublishKeepsWhatArrived(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	f := newPartialFile("f", 40)
+	s := sinkInto(t, dir, SinkOptions{})
+	stop := make(chan struct{})
+	s.Watch(Watch{Stop: stop})
+	temp, err := s.CreatePartial(f.entry, nil, &f.partial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range f.pieces() {
+		f.write(t, temp, i)
+	}
+	temp.ReadBack(Content{Hash: f.partial.Hash, PieceBytes: partialPiece, Root: f.root(uint64(f.pieces()))})
+	small := beginAll(t, s, "g")[0] // without a journal
+	small.ReadBack(Content{Hash: f.partial.Hash, PieceBytes: partialPiece})
+	if err := temp.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	close(stop)
+	for i, err := range s.Publish([]*Temp{temp, small}) {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("file %d: %v", i, err)
+		}
+	}
+	if got := f.goOn(t, sinkInto(t, dir, SinkOptions{}), &f.partial); got != uint64(f.pieces()) {
+		t.Errorf("%d pieces of %d were kept", got, f.pieces())
+	}
+	f.wantPublished(t, dir)
+}

@@ -83,8 +83,6 @@ type directWriter struct {
 	fd    int
 	align alignment
 	dev   *deviceRungs
-	// sparse: space is allocated by each write, because the file has holes.
-	sparse bool
 
 	mu sync.Mutex
 	// allocated is where the file's space ends, and ahead how much of that is not written.
@@ -100,7 +98,9 @@ func (t *Temp) beginDirect(dev *deviceRungs) (*directWriter, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &directWriter{fd: fd, align: align, dev: dev, sparse: t.sparse, allocated: t.written.Load()}
+	// A file that is gone on with has its space up to its size. What was written since may be any
+	// piece, as the last one, which is too short to be written directly.
+	d := &directWriter{fd: fd, align: align, dev: dev, allocated: t.made.Size}
 	switch {
 	case t.sharesPages(), t.sparse:
 		d.allocated = math.MaxInt64 // it has its space or shares it, or has its size

@@ -159,3 +159,39 @@ func TestSpaceAheadBelowALimit(t *testing.T) {
 		t.Errorf("%v: %+v", err, st)
 	}
 }
+
+// A file whose end comes first, as any worker may be the first, gets its space beforehand all the
+// same.
+func TestSpaceAheadBehindAnEndThatCameFirst(t *testing.T) {
+	noLeaks(t)
+	dir := directDir(t)
+	s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+	want := randomBytes(16*leastDirect + 100)
+	e := fileEntry("f", "")
+	e.Size = int64(len(want))
+	temp, err := s.Create(e, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(from, to int) {
+		t.Helper()
+		if _, err := temp.WriteAt(want[from:to], int64(from)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(16*leastDirect, len(want))
+	write(0, leastDirect)
+	if got := blocksOf(t, filepath.Join(dir, temp.name)); got < e.Size {
+		t.Errorf("%d bytes allocated of %d", got, e.Size)
+	}
+	write(leastDirect, 16*leastDirect)
+	if err := errors.Join(temp.Finish(), s.Publish([]*Temp{temp})[0]); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(dir + "/f"); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes that differ, %v", len(got), err)
+	}
+	if got := s.deviceOf(s.base).rungs.aheadBytes.Load(); got != 0 {
+		t.Errorf("%d bytes count as free for nobody", got)
+	}
+}

@@ -106,6 +106,10 @@ func (t *Temp) beginDirect(dev *deviceRungs) (*directWriter, error) {
 		d.allocated = math.MaxInt64 // it has its space or shares it, or has its size
 	default:
 		err = d.allocate(t, min(t.size, d.allocated+leastDirect))
+		if isNoRung(err) && t.sink.opt.IO == RungDirect {
+			// The file system has no fallocate(2), as NFS before 4.2: each write gets its own space.
+			d.allocated, err = math.MaxInt64, nil
+		}
 	}
 	if err != nil {
 		closeQuietly(fd)

@@ -195,3 +195,40 @@ func TestSpaceAheadBehindAnEndThatCameFirst(t *testing.T) {
 		t.Errorf("%d bytes count as free for nobody", got)
 	}
 }
+
+// A rung that was asked for is there where O_DIRECT is, also on a file system that allocates no
+// space beforehand. Auto takes another one there.
+func TestDirectWithoutSpaceAhead(t *testing.T) {
+	d := serveByFUSE(t)
+	d.noHoles = true
+	want := randomBytes(4*leastDirect + 100)
+	for _, tc := range []struct {
+		io     Rung
+		size   int64
+		direct int64
+	}{{RungDirect, int64(len(want)), 4 * leastDirect}, {RungAuto, writeDirectFrom, 0}} {
+		t.Run(tc.io.String(), func(t *testing.T) {
+			s := sinkInto(t, d.mount, SinkOptions{IO: tc.io})
+			pretendDisk(s)
+			e := fileEntry("f", "")
+			e.Size = tc.size
+			temp, err := s.Create(e, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := temp.WriteAt(want, 0); err != nil {
+				t.Error(err)
+			}
+			temp.SetSize(int64(len(want)))
+			if err := errors.Join(temp.Finish(), s.Publish([]*Temp{temp})[0]); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := os.ReadFile(d.mount + "/f"); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%d bytes that differ, %v", len(got), err)
+			}
+			if got := s.Wrote().Of(RungDirect); got != tc.direct {
+				t.Errorf("%d bytes went past the page cache, want %d", got, tc.direct)
+			}
+		})
+	}
+}

@@ -100,7 +100,7 @@ func (a *digestAhead) read(piece uint64) (d manifest.Digest, err error) {
 	}
 	defer a.places.give(mem)
 	off := int64(piece) * a.file.pieceBytes
-	b, err := a.file.from.read(mem, off, int(min(a.file.pieceBytes, a.file.size-off)))
+	b, err := a.file.from.read(mem[:a.file.pieceBytes], off, int(min(a.file.pieceBytes, a.file.size-off)))
 	if err == nil {
 		d = a.file.hash.Piece(b, piece, a.file.pieceBytes, a.file.single())
 	}

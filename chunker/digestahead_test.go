@@ -128,3 +128,29 @@ func TestFilesThatShareAPlace(t *testing.T) {
 		t.Errorf("%d places are taken, %d have memory, %d files", len(places.taken), len(places.mems), places.files)
 	}
 }
+
+// TestPlaceThatIsLargerThanAPiece: no more than a piece is read to it. A file that was copied in
+// larger parts may have left it.
+func TestPlaceThatIsLargerThanAPiece(t *testing.T) {
+	noLeaks(t)
+	file, _ := digested(t)
+	if file.from.direct < 0 {
+		t.Skip("a file system that cannot be read past the page cache")
+	}
+	places := newReadPlaces(1)
+	places.begin()
+	defer places.end()
+	mem, err := places.take(nil, partBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	places.give(mem)
+	a := startDigests(file, places, func(add func(first, pieces uint64, hole bool) bool) { add(0, 1, false) })
+	if p := a.next(); p == nil || p.err != nil {
+		t.Errorf("%+v", p)
+	}
+	a.close()
+	if !isZero(mem[partialPiece:]) {
+		t.Errorf("more than a piece of %d bytes was read", partialPiece)
+	}
+}

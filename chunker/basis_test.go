@@ -295,7 +295,8 @@ func TestSparseWritesOverOldData(t *testing.T) {
 			dir := fastDir(t)
 			if !tc.holes {
 				served := serveByFUSE(t)
-				served.noHoles, dir = true, served.mount
+				served.has(true, nil)
+				dir = served.mount
 			}
 			b := newBasisTest(t, dir)
 			old := randomBytes(len(b.data))

@@ -89,14 +89,11 @@ func (b *Basis) create(p *Partial) (*Temp, error) {
 
 // fits checks that the disk has room for a copy, before most of the copy is made.
 func (b *Basis) fits() error {
-	var st unix.Statfs_t
-	if err := uninterrupted(func() error { return unix.Fstatfs(b.temp.fd, &st) }); err != nil {
-		return err
+	free, err := freeBytes(b.temp.fd)
+	if err == nil && b.temp.made.Blocks*512 > free {
+		err = unix.ENOSPC
 	}
-	if need := b.temp.made.Blocks * 512; st.Blocks > 0 && need > int64(st.Bavail)*st.Bsize {
-		return unix.ENOSPC
-	}
-	return nil
+	return err
 }
 
 // copyInto copies all data of the basis. Holes stay holes.

@@ -200,7 +200,7 @@ func TestSpaceAheadBehindAnEndThatCameFirst(t *testing.T) {
 // space beforehand. Auto takes another one there.
 func TestDirectWithoutSpaceAhead(t *testing.T) {
 	d := serveByFUSE(t)
-	d.noHoles = true
+	d.has(true, nil)
 	want := randomBytes(4*leastDirect + 100)
 	for _, tc := range []struct {
 		io     Rung

@@ -42,8 +42,9 @@ type fuseDir struct {
 	fails string   // what of these fails with EIO
 	// noExchange: two names cannot be exchanged.
 	noExchange bool
-	noHoles    bool   // fallocate(2) is not supported
-	damage     []byte // writes of data with this in it fail, while it is not nil
+	noHoles    bool            // fallocate(2) is not supported
+	space      *fuse.StatfsOut // in the place of what is free, if it is not nil
+	damage     []byte          // writes of data with this in it fail, while it is not nil
 }
 
 type fuseNode struct {
@@ -74,6 +75,13 @@ func (d *fuseDir) ask(what string) syscall.Errno {
 		return syscall.EIO
 	}
 	return 0
+}
+
+// has sets what the file system can do, before it is used.
+func (d *fuseDir) has(noHoles bool, space *fuse.StatfsOut) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.noHoles, d.space = noHoles, space
 }
 
 func (d *fuseDir) set(fails string, damage []byte) {
@@ -127,10 +135,25 @@ func (n *fuseNode) Write(ctx context.Context, f fs.FileHandle, data []byte, off 
 }
 
 func (n *fuseNode) Allocate(ctx context.Context, f fs.FileHandle, off, bytes uint64, mode uint32) syscall.Errno {
-	if n.dir.noHoles {
+	n.dir.mu.Lock()
+	noHoles := n.dir.noHoles
+	n.dir.mu.Unlock()
+	if noHoles {
 		return syscall.EOPNOTSUPP
 	}
 	return f.(fs.FileAllocater).Allocate(ctx, off, bytes, mode)
+}
+
+// Statfs implements fs.NodeStatfser.
+func (n *fuseNode) Statfs(ctx context.Context, out *fuse.StatfsOut) syscall.Errno {
+	n.dir.mu.Lock()
+	space := n.dir.space
+	n.dir.mu.Unlock()
+	if space == nil {
+		return n.LoopbackNode.Statfs(ctx, out)
+	}
+	*out = *space
+	return 0
 }
 
 func (n *fuseNode) Rename(ctx context.Context, name string, to fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {

@@ -47,6 +47,7 @@ func (t *Temp) openInPlace(sourceMode uint32) (is bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	t.sink.sweep(t.dir) // what copies have left takes room, of which there may be little
 	if t.fd, err = openat(t.dir.fd, t.leaf, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
 		t.fd = -1
 		return false, err

@@ -346,3 +346,38 @@ func TestInPlaceIsSyncedByItself(t *testing.T) {
 		}
 	}
 }
+
+// TestInPlaceLeavesNoLeftovers: what earlier copies have left in the directory goes as where a file
+// is made there: temporary files when the first file is opened, and a partial file of this one,
+// which no copy goes on with any more, when it is complete.
+func TestInPlaceLeavesNoLeftovers(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	f, other := newPartialFile("f", 40), newPartialFile("other", 40)
+	s := sinkInto(t, dir, SinkOptions{})
+	for _, f := range []*partialFile{f, other} {
+		f.cutOff(t, s, 2, 4)
+	}
+	makeTree(t, dir, "f=old", tempName()+"=left")
+	before := len(namesIn(t, dir))
+	s = sinkInto(t, dir, SinkOptions{})
+	temp, err := s.OpenInPlace(f.entry, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := namesIn(t, dir); len(got) != before-1 {
+		t.Errorf("there are %q", got)
+	}
+	if _, err := temp.WriteAt(f.data, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(temp.Finish(), s.Publish([]*Temp{temp})[0]); err != nil {
+		t.Fatal(err)
+	}
+	if got := namesIn(t, dir); len(got) != before-3 {
+		t.Errorf("there are %q", got)
+	}
+	if got := other.goOn(t, s, &other.partial); got != 4 {
+		t.Errorf("%d pieces of another file were kept", got)
+	}
+}

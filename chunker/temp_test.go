@@ -180,6 +180,17 @@ func TestSparseFileHasItsSize(t *testing.T) {
 	if err := temp.Discard(); err != nil {
 		t.Error(err)
 	}
+	e.Size = leastDirect // nothing of it is written directly behind its end, nor does XFS reserve any
+	if temp, err = s.Create(e, nil); err != nil {
+		t.Fatal(err)
+	}
+	temp.ExpectHoles()
+	if st, err := os.Stat(filepath.Join(dir, temp.name)); err != nil || st.Size() != 0 {
+		t.Errorf("small: %v: %+v", err, st)
+	}
+	if err := temp.Discard(); err != nil {
+		t.Error(err)
+	}
 	e = fileEntry("old", "")
 	e.Size = 1 << 20
 	if temp, err = s.OpenInPlace(e, nil); err != nil {

@@ -131,10 +131,11 @@ func (t *Temp) checkRange(n int, off int64) error {
 // that no write makes it longer: XFS gives a file that grows more space than is written to it
 // (xfs_iomap_prealloc_size in fs/xfs/xfs_iomap.c), which would stay where holes come to be, and
 // direct writes behind the end are not carried out at once. Where that fails, writing or Finish
-// tells why.
+// tells why. A small file has neither, and a server would have to be asked for each: one that
+// compresses shows most files so.
 func (t *Temp) ExpectHoles() {
 	t.sparse = true
-	if !t.IsCopy() {
+	if !t.IsCopy() && t.size > leastDirect {
 		_ = uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) })
 	}
 }

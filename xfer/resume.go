@@ -270,7 +270,10 @@ func (k *sink) markPartials(ctx context.Context) error {
 			if ctx.Err() != nil {
 				break
 			}
-			if err := k.markPartial(e); err != nil {
+			switch err := k.markPartial(e); {
+			case errors.Is(err, chunker.ErrNoSpace):
+				return err // a server may tell so late that it is full
+			case err != nil:
 				k.failEntry(e, Failed, err)
 			}
 		}

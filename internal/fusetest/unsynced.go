@@ -1,0 +1,36 @@
+package fusetest
+
+import (
+	"context"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+)
+
+// unsyncedNode is of a file system that answers fsync(2) as a test wants.
+type unsyncedNode struct {
+	fs.LoopbackNode
+	sync func(name string) syscall.Errno
+}
+
+// MountUnsynced mounts a file system that shows the directory below, as Mount does. Nothing is
+// synced: what fsync(2) of a file of a name returns is up to sync, which several goroutines may
+// call at once.
+func MountUnsynced(t testing.TB, below string, sync func(name string) syscall.Errno) (dir string) {
+	t.Helper()
+	return MountLoopback(t, below, func(top *fs.LoopbackRoot) fs.InodeEmbedder {
+		return &unsyncedNode{fs.LoopbackNode{RootData: top}, sync}
+	})
+}
+
+// WrapChild implements fs.NodeWrapChilder.
+func (n *unsyncedNode) WrapChild(_ context.Context, ops fs.InodeEmbedder) fs.InodeEmbedder {
+	return &unsyncedNode{fs.LoopbackNode{RootData: ops.(*fs.LoopbackNode).RootData}, n.sync}
+}
+
+// Fsync implements fs.NodeFsyncer.
+func (n *unsyncedNode) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
+	return n.sync(filepath.Base(n.Path(nil)))
+}

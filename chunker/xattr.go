@@ -138,15 +138,18 @@ func xattrsOfPath(path string) xattrCalls {
 }
 
 // sized asks get for the size that it needs, and calls it with that much room. It
-// repeats that, because the value may grow meanwhile.
+// repeats that, because the value may grow meanwhile, or a signal come.
 func sized(get func(to []byte) (int, error)) ([]byte, error) {
 	for {
 		n, err := get(nil)
+		if err == unix.EINTR {
+			continue
+		}
 		if n <= 0 || err != nil {
 			return nil, err
 		}
 		b := make([]byte, n)
-		if n, err = get(b); err != unix.ERANGE {
+		if n, err = get(b); err != unix.ERANGE && err != unix.EINTR {
 			return b[:max(n, 0)], err
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // TestMoreWaitForAServerThanCompute: workers that open and make files on a file system that
 // asks a server leave the processors to others meanwhile, at either end.
 func TestMoreWaitForAServerThanCompute(t *testing.T) {
-	const processors, files = 2, 24
+	const processors, files = 2, 80 // eight are compared in one chunk: see maxComparedBytes
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
 	below := t.TempDir()
 	dir, calls := fusetest.MountSlowly(t, below)

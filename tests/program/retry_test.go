@@ -174,7 +174,7 @@ func TestNotTriedAgain(t *testing.T) {
 		want string
 	}{
 		{"nobody listens", []string{s.here + "/file", "rdma://127.0.0.1:1/copy"}, 1, `refused`},
-		{"no such directory", []string{s.here + "/file", s.url("none/copy")}, 1, `no such file`},
+		{"no such directory", []string{s.here + "/file", s.url("none/copy")}, 1, `the directory "/none" does not exist`},
 		{"no such source", []string{s.url("none"), s.here + "/copy"}, 1, `no such file`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

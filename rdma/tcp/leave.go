@@ -36,10 +36,19 @@ type leavingPatience struct {
 func (c *conn) setLeaveDeadlines(now time.Time) {
 	flush := flushTimeout
 	if c.farewell == byeOrderly {
-		flush = max(flush, pauseOf(c.sock))
+		flush = max(flush, c.pause())
 	}
 	_ = c.sock.SetWriteDeadline(now.Add(flush))
 	_ = c.sock.SetReadDeadline(now.Add(flush + lingerTimeout - flushTimeout))
+}
+
+// pause is for how long a peer that lives may take nothing. One within this process lives,
+// and takes what it is sent as soon as it gets a processor.
+func (c *conn) pause() time.Duration {
+	if _, within := c.sock.(*pipeEnd); within {
+		return heardLately
+	}
+	return pauseOf(c.sock)
 }
 
 // beginLeaving sets the first deadlines. They are not extended for a peer that broke a

@@ -40,8 +40,13 @@ func (o *outbox) add(f frame, payload []byte) {
 
 // flush sends the gathered frames.
 func (o *outbox) flush(sock Stream) error {
-	o.buffers = o.iov[:o.vecs]
-	_, err := o.buffers.WriteTo(sock)
+	var err error
+	if whole, ok := sock.(interface{ WriteBuffers([][]byte) error }); ok {
+		err = whole.WriteBuffers(o.iov[:o.vecs])
+	} else {
+		o.buffers = o.iov[:o.vecs]
+		_, err = o.buffers.WriteTo(sock)
+	}
 	clear(o.iov[:o.vecs])
 	o.frames, o.bytes, o.vecs = 0, 0, 0
 	return err

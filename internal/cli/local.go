@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"gdrcp/internal/cli/args"
@@ -16,8 +17,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// localTransport is a link's transport if both ends are on this machine: pairs of
-// sockets within this process.
+// localTransport is a link's transport if both ends are on this machine: streams within
+// this process.
 const localTransport = "local"
 
 // neverSilent is the Silence of ends in one process: neither can die alone, and after
@@ -36,6 +37,9 @@ func (c *copyRun) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*
 	}
 	if err := refuseNetworkOptions(&o); err != nil {
 		return nil, err
+	}
+	if o.QPs == 0 {
+		o.QPs = localQueuePairs(runtime.GOMAXPROCS(0))
 	}
 	key, err := trust.NewKey(localTransport)
 	if err != nil {
@@ -86,6 +90,10 @@ func (c *copyRun) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*
 	}
 	return s, errors.Join(err, lost)
 }
+
+// localQueuePairs is how many queue pairs a copy within this machine has: each is one
+// processor that moves chunks from ring to ring.
+func localQueuePairs(processors int) int { return min(max(processors/2, 1), 4) }
 
 // causeOf returns the error of the serving end if the other end only heard that there
 // was an error.

@@ -30,7 +30,7 @@ func linkFlags(o *xfer.Options, require cli.Flag) []cli.Flag {
 			return nil
 		}}),
 		&cli.StringFlag{Name: "remote-rail", Usage: "`DEV|ADDR` the RDMA device at the other end, by its name or an address there", Destination: &o.RemoteRail},
-		checkedFlag("qps", "`N` queue pairs, or TCP connections, of the session: 1 to 16 (by the rate of the RDMA device: 1, 2 above 50 Gb/s, 4 above 150; over TCP up to 8 to a server far away)", number(&o.QPs, 1, xfer.MaxQPs)),
+		checkedFlag("qps", "`N` queue pairs, or TCP connections, of the session: 1 to 16 (by the rate of the RDMA device: 1, 2 above 50 Gb/s, 4 above 150; over TCP up to 8 to a server far away; within this machine one for two processors, 4 at most)", number(&o.QPs, 1, xfer.MaxQPs)),
 		checkedFlag("chunk-size", "`SIZE` size of a slot: so much is sent at once. 64KiB to 64MiB in steps of 64KiB (1MiB; 2MiB or 4MiB where 256 slots would not hold what the RDMA devices carry in 2 ms). "+
 			"In a copy a slot holds at least one piece, which has 1MiB unless --manifest says otherwise",
 			size(&o.ChunkBytes, xfer.MinChunkBytes, xfer.MaxChunkBytes, 64<<10)),

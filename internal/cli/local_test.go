@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -207,5 +208,31 @@ func TestCopyOnThisMachineAfterAPause(t *testing.T) {
 	args := []string{"gdrcp", "--slots", "1", "--bwlimit", "2M", dir + "/a", dir + "/b"}
 	if code := p.run(t.Context(), args); code != exitOK {
 		t.Errorf("exit code %d: %s", code, errs)
+	}
+}
+
+// More processors move more chunks side by side, and the user may say otherwise.
+func TestQueuePairsOnThisMachine(t *testing.T) {
+	for processors, want := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 7: 3, 8: 4, 192: 4} {
+		if got := localQueuePairs(processors); got != want {
+			t.Errorf("%d queue pairs of %d processors, want %d", got, processors, want)
+		}
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
+	dir := t.TempDir()
+	content := strings.Repeat("0123456789abcdef", 1<<20)
+	makeFiles(t, dir, map[string]string{"a": content})
+	for _, c := range []struct {
+		options []string
+		want    float64
+	}{{nil, 4}, {[]string{"--qps", "2"}, 2}} {
+		to := filepath.Join(dir, "b")
+		e := gdrcp(t, append([]string{"--json"}, append(c.options, dir+"/a", to)...)...).want(t, exitOK).event(t, "summary")
+		if e["qps"] != c.want {
+			t.Errorf("%v: %v queue pairs, want %v", c.options, e["qps"], c.want)
+		}
+		if got, err := os.ReadFile(to); err != nil || string(got) != content {
+			t.Errorf("%v: %d bytes arrived, which are not those of the source: %v", c.options, len(got), err)
+		}
 	}
 }

@@ -43,7 +43,9 @@ func (c *conn) setLeaveDeadlines(now time.Time) {
 }
 
 // pause is for how long a peer that lives may take nothing. One within this process lives,
-// and takes what it is sent as soon as it gets a processor.
+// and takes what it is sent as soon as it gets a processor, if its user leaves it room for
+// messages: no kernel keeps what it does not take. The engine's credits and window see to
+// that room.
 func (c *conn) pause() time.Duration {
 	if _, within := c.sock.(*pipeEnd); within {
 		return heardLately

@@ -11,7 +11,7 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// Pairs of sockets carry what sockets of the network do.
+// Streams within the process carry what sockets do.
 func TestPairsConform(t *testing.T) {
 	pairs := &Pairs{}
 	rdmatest.Run(t, rdmatest.Config{

@@ -110,7 +110,7 @@ func (q *sendQueue) readDone() {
 	q.readCount--
 }
 
-// sent notes that the kernel has the bytes of the entries from..to. Reads among the
+// sent notes that the stream has taken the bytes of the entries from..to. Reads among the
 // first of them may have been answered and retired before the writer gets here; then
 // the entries in their places are not sent yet.
 func (q *sendQueue) sent(from, to uint64) {

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 )
 
-// Stream is a Conn's connection: a socket, or a stream that a [Carrier] makes. One
-// goroutine reads and another writes. Close and a passed deadline end both, except a
+// Stream is a Conn's connection: a socket, a stream that a [Carrier] makes, or one of this
+// package within the process. One goroutine reads and another writes. Close and a passed deadline end both, except a
 // Write whose bytes are being sent.
 type Stream interface {
 	net.Conn

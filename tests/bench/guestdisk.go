@@ -86,7 +86,7 @@ func compareGuestDisk(ctx context.Context, o options, files guestDiskFiles) erro
 		return err
 	}
 	name := fmt.Sprintf("file of %d MiB on the guest's disk", o.guestDiskMiB)
-	fmt.Printf("\nBed: a disk of a guest with half as much memory as the file. QEMU lets it write 1.5 times as much a second as --io buffered reached\n" +
+	fmt.Printf("\nBed: a disk of a guest with half as much memory as the file. QEMU lets it write 1.4 times as much a second as --io buffered reached\n" +
 		"in the guest before, whose disk had no such limit. dd only writes, and zeros. Processor time is the whole machine's, the kernel's included.\n")
 	return o.print([]row{
 		{name: name, unit: "s", ours: values[direct], peer: "dd past the page cache", peers: values["dd"], goal: guestDiskGoal},

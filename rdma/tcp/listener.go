@@ -30,8 +30,8 @@ const (
 	// maxRefusals bounds the connections that are being told why they are
 	// refused. One more is closed without a word.
 	maxRefusals = 32
-	// answerTimeout bounds the sending of an answer. It fits any socket buffer; a pipe's
-	// dialler reads it at once.
+	// answerTimeout bounds the sending of an answer. An answer fits any socket buffer; the
+	// dialler of a pipe reads it at once.
 	answerTimeout = time.Second
 	// acceptPause keeps a listener that is out of file descriptors from spinning.
 	acceptPause = 20 * time.Millisecond

@@ -15,9 +15,9 @@ import (
 const pipeCopyBytes = 1 << 20
 
 // pipe carries one direction of a stream within this process. It holds no bytes: a reader
-// copies them from where the writer has them, which a socket's two copies by the kernel
-// would do at twice the cost. A Write ends when all of it was read, or with an error. The
-// writer's memory is not touched any more then.
+// copies them from where the writer has them. Through a socket the kernel would copy them
+// twice. A Write ends when all of it was read, or with an error. After that nobody reads the
+// writer's memory.
 type pipe struct {
 	mu sync.Mutex
 	// offered is what a Write under way has left, and taken how many bytes of it were read.
@@ -207,8 +207,8 @@ func (e *pipeEnd) Write(b []byte) (int, error) {
 	return int(n), err
 }
 
-// WriteBuffers is one Write of several buffers.
-func (e *pipeEnd) WriteBuffers(buffers [][]byte) error {
+// writeBuffers is one Write of several buffers.
+func (e *pipeEnd) writeBuffers(buffers [][]byte) error {
 	_, err := e.out.writeFrom(buffers)
 	return err
 }

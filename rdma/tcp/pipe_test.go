@@ -45,7 +45,7 @@ func TestPipeBuffers(t *testing.T) {
 	written := make(chan error, 1)
 	go func() {
 		for _, batch := range batches {
-			if err := near.WriteBuffers(batch); err != nil {
+			if err := near.writeBuffers(batch); err != nil {
 				written <- err
 				return
 			}

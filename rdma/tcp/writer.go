@@ -41,8 +41,8 @@ func (o *outbox) add(f frame, payload []byte) {
 // flush sends the gathered frames.
 func (o *outbox) flush(sock Stream) error {
 	var err error
-	if whole, ok := sock.(interface{ WriteBuffers([][]byte) error }); ok {
-		err = whole.WriteBuffers(o.iov[:o.vecs])
+	if end, within := sock.(*pipeEnd); within {
+		err = end.writeBuffers(o.iov[:o.vecs])
 	} else {
 		o.buffers = o.iov[:o.vecs]
 		_, err = o.buffers.WriteTo(sock)

@@ -249,9 +249,9 @@ type mappedSpace struct {
 	dev *deviceRungs // nil before the first
 	// end is the furthest end that a mapping was to have, whether it got there or not.
 	end int64
-	// ahead is how much of the space up to counted is not written. A range that begins before
-	// counted may have its space already, and adds nothing there: less counts as free then.
-	counted, ahead int64
+	// ahead is how much of the space from begin up to counted is not written. A range that begins
+	// before counted may have its space already, and adds nothing there: less counts as free then.
+	begin, counted, ahead int64
 }
 
 // allocate gives a range of the file its space. It is counted before it is there, as by
@@ -269,7 +269,10 @@ func (s *mappedSpace) allocate(t *Temp, off, n int64) error {
 func (s *mappedSpace) count(dev *deviceRungs, off, end int64) (more int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dev = dev
+	if s.dev == nil {
+		s.dev, s.begin = dev, off
+	}
+	s.begin = min(s.begin, off)
 	more = max(end-max(off, s.counted), 0)
 	s.end, s.counted = max(s.end, end), max(s.counted, end)
 	s.add(more)
@@ -296,11 +299,12 @@ func (s *mappedSpace) add(n int64) {
 	s.dev.aheadBytes.Add(n)
 }
 
-// spent notes that bytes of the space were written.
-func (s *mappedSpace) spent(n int64) {
+// spent notes that n bytes of the file from off on were written. What lies before the mappings
+// has its space from elsewhere.
+func (s *mappedSpace) spent(off, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dev != nil {
-		s.add(-min(n, s.ahead))
+		s.add(-min(max(min(off+n, s.counted)-max(off, s.begin), 0), s.ahead))
 	}
 }

@@ -371,3 +371,53 @@ func TestPartsAreMappedAtOnce(t *testing.T) {
 		t.Errorf("%d bytes are still to come", ahead)
 	}
 }
+
+// TestMappedSpaceIsTold writes beside mappings and discards under an open one: what is free is told
+// right, and an open mapping holds no more of a discarded file than its own pages.
+func TestMappedSpaceIsTold(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=8m"); err != nil {
+		t.Skipf("no file system of its own, run as root: mount tmpfs: %v", err)
+	}
+	defer func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Errorf("unmount, a file is still open: %v", err)
+		}
+	}()
+	s := sinkInto(t, dir, SinkOptions{})
+	defer s.Close()
+	const mib = 1 << 20
+	wantFree := func(when string, want int64) {
+		t.Helper()
+		// A file takes some pages more than its bytes.
+		if got, err := s.FileSystemOf("f").FreeBytes(); err != nil || got > want || got < want-mib/4 {
+			t.Errorf("%s: %d bytes are free, %v, and it should be %d", when, got, err, want)
+		}
+	}
+	temp, err := s.Create(&manifest.Entry{Type: manifest.File, Path: "f", Size: 6 * mib, Mode: 0o644}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := temp.Map(4*mib, mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeMapping(t, m)
+	wantFree("nothing is written", 8*mib) // what is allocated ahead counts as free
+	if _, err := temp.WriteAt(randomBytes(4*mib), 0); err != nil {
+		t.Fatal(err)
+	}
+	wantFree("4 MiB are written before the mapping", 4*mib)
+	if err := temp.Landed(4*mib, mib); err != nil {
+		t.Fatal(err)
+	}
+	wantFree("the mapping's have landed", 3*mib)
+	if err := temp.Discard(); err != nil {
+		t.Fatal(err)
+	}
+	wantFree("the file is discarded", 8*mib)
+	var seen byte
+	if err := m.Guard(func() { seen = m.Mem()[0] }); err == nil || seen != 0 {
+		t.Error("there is no error where the mapping has no bytes any more")
+	}
+}

@@ -294,7 +294,7 @@ func (t *Temp) Finish() error {
 			return opErr("set size of", t.place, err)
 		}
 	}
-	t.spent(math.MaxInt64)
+	t.spent(0, math.MaxInt64)
 	t.origin.narrowed = Stamp{}
 	denied, err := t.attrs.chown(&t.made, func(uid, gid int) error { return unix.Fchown(t.fd, uid, gid) })
 	if err != nil {
@@ -337,7 +337,8 @@ func (t *Temp) applyTime() error {
 	return opErr("set time of", t.place, err)
 }
 
-// Discard removes the file, whatever its state; after Publish it does nothing.
+// Discard removes the file, whatever its state; after Publish it does nothing. Mappings that are
+// still open have no bytes any more: looking at them is an error of Guard.
 func (t *Temp) Discard() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -354,6 +355,10 @@ func (t *Temp) discard() error {
 		err = t.giveModeBack()
 	case t.origin.standing == nil:
 		err = unlinkat(t.at().fd, t.name)
+		if t.state == tempOpen && t.io.mapped.end > 0 {
+			// Mappings that are still open would hold all of the file's space, not only theirs.
+			_ = unix.Ftruncate(t.fd, 0)
+		}
 	}
 	if err == unix.ENOENT {
 		err = nil // somebody has removed it, perhaps with its directory
@@ -367,7 +372,7 @@ func (t *Temp) discard() error {
 func (t *Temp) close() error {
 	t.state = tempClosed
 	err := errors.Join(t.io.direct.Load().close(), closeFD(t.fd))
-	t.spent(math.MaxInt64)
+	t.spent(0, math.MaxInt64)
 	t.fd = -1
 	if t.journal != nil {
 		t.journal.closeFile()

@@ -166,7 +166,7 @@ func (t *Temp) write(p []byte, off int64) (n int, err error) {
 		n += m
 	}
 	if err != nil {
-		t.spent(int64(n))
+		t.spent(off, int64(n))
 		return n, err
 	}
 	t.arrived(off, n)
@@ -175,17 +175,17 @@ func (t *Temp) write(p []byte, off int64) (n int, err error) {
 
 // arrived notes that n bytes from off on are in the file.
 func (t *Temp) arrived(off int64, n int) {
-	t.spent(int64(n))
+	t.spent(off, int64(n))
 	end := off + int64(n)
 	for seen := t.written.Load(); n > 0 && end > seen && !t.written.CompareAndSwap(seen, end); {
 		seen = t.written.Load()
 	}
 }
 
-// spent notes that bytes of the space that was allocated ahead were written.
-func (t *Temp) spent(n int64) {
+// spent notes that n bytes from off on were written, of the space that was allocated ahead.
+func (t *Temp) spent(off, n int64) {
 	t.io.direct.Load().spent(n)
-	t.io.mapped.spent(n)
+	t.io.mapped.spent(off, n)
 }
 
 // chosen is the rung by which the file is written. The first call chooses it.

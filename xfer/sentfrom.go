@@ -187,6 +187,11 @@ func (s *source) fillFromFile(t *turn, slot *outSlot) (ok bool) {
 		}
 		return nil
 	})
+	if !t.has { // it waited for the file's age
+		s.session.waited(stat.Disk, from)
+		t.take() // with no lock held
+		from = stat.Now()
+	}
 	if region == nil || err != nil {
 		return false // reading the chunk tells why
 	}

@@ -119,7 +119,7 @@ type session struct {
 func newSession(d *firstConn, peer string, client bool, t Timeouts) *session {
 	link := newRailLink(d)
 	if t.Suspect == 0 {
-		t.Suspect = t.Silence * 3 / 10
+		t.Suspect = t.Silence / 10 * 3
 	}
 	s := &session{
 		began: time.Now(), id: d.id, peer: peer, link: link, links: newLinkSet(link), trust: d.trust, timeouts: t, client: client, ctl: newControl(link),

@@ -203,7 +203,7 @@ func (h *host) compareFile(ctx context.Context) ([]row, error) {
 		{name: "iperf3", run: func(ctx context.Context) (float64, error) { return iperfSeconds(ctx, h.iperf, h.fileMiB) }},
 	})
 	return []row{
-		{name: h.file() + " file", unit: "s", ours: values["gdrcp"], peer: "rsync -W --inplace", peers: values["rsync"], goal: 1.5},
+		{name: h.file() + " file", unit: "s", ours: values["gdrcp"], peer: "rsync -W --inplace", peers: values["rsync"], goal: 1.8},
 		{name: h.file() + " file", unit: "s", ours: values["gdrcp"], peer: "scp", peers: values["scp"], goal: 4},
 		{name: h.file() + " file", unit: "s", ours: values["gdrcp"], peer: "scp -c aes128-gcm", peers: values["scp -c aes128-gcm"]},
 		{name: h.file() + " file", unit: "s", ours: values["gdrcp"], peer: "cp, no network", peers: values["cp"]},

@@ -12,8 +12,9 @@ import (
 
 // ioFlag is the option about how files get to the disk, and from there.
 func ioFlag(o *xfer.Options) cli.Flag {
-	return checkedFlag("io", "`auto|direct|dontcache|buffered|registered` how files are written: past the page cache (O_DIRECT), through it without keeping anything there "+
-		"(RWF_DONTCACHE, Linux 6.14), through it, or by the RDMA device, which then also reads files, with no copy: registered is for files in memory (tmpfs) from 16 MiB on. auto takes direct for files from 4 MiB on, on ext4 and XFS, where these refuse it dontcache, from Linux 6.16 on, and registered over RDMA where a trial shows that it takes less of a processor. "+
+	return checkedFlag("io", "`auto|direct|dontcache|buffered|registered` how files are written: past the page cache (direct, O_DIRECT), through it without keeping anything there "+
+		"(dontcache, RWF_DONTCACHE, Linux 6.14), through it (buffered), or by the RDMA device with no copy (registered, files in memory from 16 MiB on, which it then also reads so). "+
+		"auto takes direct for files from 4 MiB on, on ext4 and XFS. If these refuse it, auto takes dontcache, from Linux 6.16 on. Over RDMA it takes registered if a trial shows that it costs less of a processor. For all else it takes buffered. "+
 		"Any other word is forced: it fails (exit code 5) where the destination's file system cannot do it. Small files and the ends of files are always buffered, and buffered keeps what was written in memory, for who reads it next. "+
 		"auto reads files from 64 MiB on past the page cache, but for what is in it; direct reads so where the file system can do it (auto)", rung(&o.IO))
 }

@@ -43,7 +43,7 @@ func details() map[string]string {
 		"--progress":         "--no-progress also hides the line that is drawn on a terminal.",
 		"--log-file":         "A line is for what is copied where, for the connection, for each entry that ended or was deleted, and for how the copy ended, with time and process as rsync has them: 2026/11/21 20:45:00 [4711] copied /data/model to rdma://node2:7473/in/model, 1048576 bytes. Names in the log have no percent-encoding. FILE is opened before anything is connected. If FILE cannot be written, an error at the end says so (exit code 1, unless 3 or 4 applies).",
 		"--quiet":            "Entries that were not copied are told, too, except skipped ones: special files, and symbolic links without -l and -L. -q cannot be combined with -v or -P.",
-		"--verbose":          "A line also tells where each end had its slots.",
+		"--verbose":          "A line also tells where the slots were, if they were in GPU memory, on one of several NUMA nodes, or had relaxed ordering.",
 		"--json":             "docs/json-events.md has all events. With DST - they go to standard error.",
 		"--rsh":              "Spaces separate words, and quotes hold them together, as for rsync. gdrcp runs COMMAND [-l user] host PATH far-end.",
 		"--remote-path":      "PATH may be more than a path: --remote-path 'cd /data && gdrcp'.",

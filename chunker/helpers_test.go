@@ -130,6 +130,23 @@ func openSink(t *testing.T, opt SinkOptions) *Sink {
 
 var topDir = manifest.Entry{Type: manifest.Dir, Path: ".", Mode: 0o755}
 
+// smallFileSystem returns a directory on a tmpfs of its own, of so many bytes, as mount's option
+// size has them. The test fails if a file is still open there in the end, so close the sink by
+// defer.
+func smallFileSystem(t *testing.T, size string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		t.Skipf("no small file system of its own, run as root: mount tmpfs: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Errorf("unmount, a file is still open: %v", err)
+		}
+	})
+	return dir
+}
+
 // sinkInto returns a sink whose entries go into dir itself.
 func sinkInto(t *testing.T, dir string, opt SinkOptions) *Sink {
 	t.Helper()

@@ -61,15 +61,7 @@ func TestInPlace(t *testing.T) {
 // TestInPlaceOnAFullDisk: a write that fails after a part of it has changed the file.
 func TestInPlaceOnAFullDisk(t *testing.T) {
 	noLeaks(t)
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=128k"); err != nil {
-		t.Skipf("no small file system to fill, run as root: mount tmpfs: %v", err)
-	}
-	defer func() {
-		if err := unix.Unmount(dir, 0); err != nil {
-			t.Errorf("unmount, a file is still open: %v", err)
-		}
-	}()
+	dir := smallFileSystem(t, "128k")
 	makeTree(t, dir, "f="+strings.Repeat("o", 32<<10))
 	s := sinkInto(t, dir, SinkOptions{})
 	defer s.Close()

@@ -210,15 +210,7 @@ func TestTempIsNotMappedWhereThatIsOfNoUse(t *testing.T) {
 
 // TestMappingOnAFullFileSystem maps more than there is room for, at once and bit by bit.
 func TestMappingOnAFullFileSystem(t *testing.T) {
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skipf("no small file system to fill, run as root: mount tmpfs: %v", err)
-	}
-	defer func() {
-		if err := unix.Unmount(dir, 0); err != nil {
-			t.Errorf("unmount, a file is still open: %v", err)
-		}
-	}()
+	dir := smallFileSystem(t, "1m")
 	s := sinkInto(t, dir, SinkOptions{})
 	defer s.Close()
 	fs := s.FileSystemOf("f")
@@ -375,15 +367,7 @@ func TestPartsAreMappedAtOnce(t *testing.T) {
 // TestMappedSpaceIsTold writes beside mappings and discards under an open one: what is free is told
 // right, and an open mapping holds no more of a discarded file than its own pages.
 func TestMappedSpaceIsTold(t *testing.T) {
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=8m"); err != nil {
-		t.Skipf("no file system of its own, run as root: mount tmpfs: %v", err)
-	}
-	defer func() {
-		if err := unix.Unmount(dir, 0); err != nil {
-			t.Errorf("unmount, a file is still open: %v", err)
-		}
-	}()
+	dir := smallFileSystem(t, "8m")
 	s := sinkInto(t, dir, SinkOptions{})
 	defer s.Close()
 	const mib = 1 << 20

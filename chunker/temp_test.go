@@ -227,15 +227,7 @@ func TestZeroBlocksAgreesWithBytes(t *testing.T) {
 
 func TestDiskFull(t *testing.T) {
 	noLeaks(t)
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skipf("no small file system to fill, run as root: mount tmpfs: %v", err)
-	}
-	defer func() {
-		if err := unix.Unmount(dir, 0); err != nil {
-			t.Errorf("unmount, a file is still open: %v", err)
-		}
-	}()
+	dir := smallFileSystem(t, "1m")
 	makeTree(t, dir, "f=old")
 	s, err := OpenSink(SinkOptions{Dest: dir})
 	if err != nil {

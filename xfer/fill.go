@@ -271,12 +271,18 @@ func outcomeOf(err error) Outcome {
 func (s *source) readInTurn(t *turn, e *srcEntry, x *wire.Extent, buf []byte, again bool) (now int64, err error) {
 	from := stat.Now()
 	err = s.readExtent(t, e, x, buf, again)
+	return s.diskSince(t, from), err
+}
+
+// diskSince books the time of a disk, and takes the turn again if it was given up. Call it with
+// no lock held.
+func (s *source) diskSince(t *turn, from int64) (now int64) {
 	if t == nil || t.has {
-		return s.session.spent(stat.Disk, from), err
+		return s.session.spent(stat.Disk, from)
 	}
 	s.session.waited(stat.Disk, from)
-	t.take() // with no lock held
-	return stat.Now(), err
+	t.take()
+	return stat.Now()
 }
 
 // readExtent fills buf. It opens, reads, checks and closes a file of one extent. A file

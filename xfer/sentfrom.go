@@ -187,15 +187,10 @@ func (s *source) fillFromFile(t *turn, slot *outSlot) (ok bool) {
 		}
 		return nil
 	})
-	if !t.has { // it waited for the file's age
-		s.session.waited(stat.Disk, from)
-		t.take() // with no lock held
-		from = stat.Now()
-	}
+	from = s.diskSince(t, from) // it may have waited for the file's age
 	if region == nil || err != nil {
 		return false // reading the chunk tells why
 	}
-	from = s.session.spent(stat.Disk, from)
 	slot.from = region
 	mapping := region.region.mapping
 	mem := mapping.At(run.off, run.bytes)

@@ -58,14 +58,14 @@ func TestRingIsNearTheDevice(t *testing.T) {
 	}
 }
 
-// A ring for devices on two nodes is on both, slot by slot.
+// A ring for devices on two nodes is on both, slot by slot, and what it grows by, too.
 func TestSpreadRingIsOnBothNodes(t *testing.T) {
 	first, second := numa.Of("/sys", 0), numa.Of("/sys", 1)
 	if first == nil || second == nil {
 		t.Skip("this machine has one node: run tests/bed/run-tests ./xfer/internal/ring, whose guest has two")
 	}
 	r, err := placed(t, func(rail rdma.Rail) rdma.Rail { return onNode{rail, 1} }, Config{
-		Slots: 8, SlotBytes: 1 << 20, Access: rdma.LocalRead, Sysfs: "/sys", Workers: 2, Shares: []Share{{first, 300}, {second, 100}},
+		Slots: 8, MostSlots: 16, SlotBytes: 1 << 20, Access: rdma.LocalRead, Sysfs: "/sys", Workers: 2, Shares: []Share{{first, 300}, {second, 100}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,9 @@ func TestSpreadRingIsOnBothNodes(t *testing.T) {
 	if got := r.Nodes(); !slices.Equal(got, []int{0, 1}) {
 		t.Fatalf("the ring is on nodes %v", got)
 	}
-	for slot := range r.Slots {
+	r.Grow(8, 13)
+	r.Grow(13, 16)
+	for slot := range r.MostSlots {
 		at := r.NodeOf(slot).Number()
 		for what, b := range map[string][]byte{"payload": r.Slot(slot), "header": r.HeaderSlot(slot)} {
 			if pages := numatest.PagesByNode(t, b); pages[at] == 0 || pages[1-at] != 0 {

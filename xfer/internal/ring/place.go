@@ -105,7 +105,7 @@ func (p *placer) emptyRing() *Ring {
 		parts = partsOf(p.Shares, p.Slots, p.Workers)
 	}
 	most := p.Slots
-	if p.Placement.GPU == wire.GPUOff && len(parts) == 0 {
+	if p.Placement.GPU == wire.GPUOff {
 		most = max(most, p.MostSlots)
 	}
 	return &Ring{

@@ -101,11 +101,17 @@ func (r *Ring) InfoOn(link uint32, slots int, payload, header rdma.MR) wire.Ring
 	}
 }
 
-// Grow makes the memory of slots between two numbers of them where the ring is. It has to be
+// Grow makes the memory of slots between two numbers of them where NodeOf says. It has to be
 // registered then. to is at most MostSlots.
 func (r *Ring) Grow(from, to int) {
-	touchOn(r.node, r.Payload[from*r.Stride():to*r.Stride()])
-	touchOn(r.node, r.header[from*wire.HeaderStride:to*wire.HeaderStride])
+	for end := from; from < to; from = end {
+		node := r.NodeOf(from)
+		for end < to && r.NodeOf(end) == node {
+			end++
+		}
+		touchOn(node, r.Payload[from*r.Stride():end*r.Stride()])
+		touchOn(node, r.header[from*wire.HeaderStride:end*wire.HeaderStride])
+	}
 }
 
 // RegisterOn registers the first slots, as many as the ring has by now, on a further rail, or

@@ -63,8 +63,15 @@ func (r *Ring) Nodes() (numbers []int) {
 	return numbers
 }
 
-// NodeOf is the node of a slot, or nil where that does not matter.
+// hugePageBytes is what the kernel makes at once, on one node, where it has huge pages.
+const hugePageBytes = 2 << 20
+
+// NodeOf is the node of a slot, or nil where that does not matter. Slots by which a ring that is
+// spread has grown are on the nodes in turn, each huge page of them on one.
 func (r *Ring) NodeOf(slot int) *numa.Node {
+	if r.IsSpread() && slot >= r.Slots {
+		return r.parts[slot*r.Stride()/hugePageBytes%len(r.parts)].node
+	}
 	for _, p := range r.parts {
 		if slot < p.to {
 			return p.node
@@ -87,8 +94,8 @@ func (r *Ring) NodeFor(worker, workers int) *numa.Node {
 	return r.NodeOf((2*worker + 1) * r.Slots / (2 * workers))
 }
 
-// Near are the slots on a node, from one on, of a ring that is spread. n is 0 where there
-// are none.
+// Near are the slots on a node, from one on, of a ring that is spread, but those by which it has
+// grown. n is 0 where there are none.
 func (r *Ring) Near(node *numa.Node) (from, n int) {
 	for _, p := range r.parts {
 		if node != nil && p.node.Number() == node.Number() {

@@ -72,7 +72,6 @@ func (s *session) spent(on stat.Stage, since int64) (now int64) {
 // waited is spent for what a worker does without a turn.
 func (s *session) waited(on stat.Stage, since int64) (now int64) {
 	now = s.tally.Spend(on, since, int(s.workers.Load()))
-	s.growth.waits.ns.Add(now - since)
-	s.growth.waits.count.Add(1)
+	s.growth.held.ns.Add(now - since)
 	return now
 }

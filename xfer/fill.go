@@ -104,7 +104,7 @@ func (s *source) fill(ctx context.Context, worker int) error {
 		isNear = func(slot *outSlot) bool { return r.NodeOf(slot.index) == node }
 	}
 	var own pieceBuffer
-	t := &turn{turns: s.turns}
+	t := &turn{turns: s.turns, held: &s.session.growth.held}
 	defer t.leave()
 	for {
 		t.leave()
@@ -148,6 +148,7 @@ func (s *source) handOver(ctx context.Context, slot *outSlot) error {
 	}
 	last := slot.chunk.files[len(slot.chunk.files)-1]
 	s.sender.sealPayload(slot)
+	s.session.growth.held.slots.Add(1)
 	s.sender.submit(slot)
 	return s.results.drain(&last.entryState)
 }

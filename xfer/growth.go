@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"gdrcp/rdma"
@@ -14,13 +13,13 @@ import (
 )
 
 const (
-	// growthLook is how often an end looks at what its workers wait for: first when the ring
-	// has been there for that long.
+	// growthLook is how often an end looks at what its workers do: first when the ring has been
+	// there for that long.
 	growthLook = 500 * time.Millisecond
-	// allWait is the part of its workers' time from which an end takes it that all of them wait
-	// for disks.
-	allWait = 0.8
-	// growthGain is how many times as many waits must end in a second after the ring has grown
+	// allBusy is the part of its workers' time from which an end takes it that all of them are
+	// busy, and mostlyBusy the part from which the ring, and not the wire, may hold the copy up.
+	allBusy, mostlyBusy = 0.8, 0.5
+	// growthGain is how many times as many slots must end in a second after the ring has grown
 	// as before, if it is to grow again. A disk that has all that it can take only makes each
 	// request wait for longer.
 	growthGain = 1.1
@@ -29,27 +28,38 @@ const (
 	mostMoreSlots = 96
 )
 
-// growth decides how far a ring grows. While all workers wait for disks, further requests may
-// be answered beside those: there are as many workers as there are slots for, up to a bound.
+// growth decides how far a ring grows. It is first made as large as the links need by what was
+// measured. Then, while all workers are busy, further ones may bring more beside those: there are as
+// many workers as there are slots for, up to a bound.
 type growth struct {
 	slots, most int
 	// workers is how many there are with so many slots.
 	workers func(slots int) int
-	// before is the most waits that ended in a second when all workers waited. A disk is not as
+	// need is how many slots a ring needs of which each is held for so long, or 0 where nobody
+	// knows what the links carry.
+	need     func(heldSeconds float64) int
+	measured bool
+	// before is the most slots that ended in a second when all workers were busy. A disk is not as
 	// fast at each look, and must not be taken for a faster one for that.
 	before float64
 }
 
 // next returns to how many slots the ring is to grow now, or 0, by what happened since it was
-// called last: the part of the workers' time in which they waited for disks, and how many waits
-// ended in a second.
-func (g *growth) next(waiting, perSecond float64) (slots int) {
+// called last.
+func (g *growth) next(l heldLook) (slots int) {
+	if !g.measured && l.perSecond > 0 {
+		g.measured = true
+		if slots = min(g.need(l.heldSeconds), g.most); l.busy >= mostlyBusy && slots > g.slots {
+			g.slots, g.before = slots, l.perSecond
+			return slots
+		}
+	}
 	slots = min(2*g.slots, g.most)
-	if waiting < allWait || g.workers(slots) == g.workers(g.slots) {
+	if l.busy < allBusy || g.workers(slots) == g.workers(g.slots) {
 		return 0
 	}
-	gains := perSecond >= g.before*growthGain
-	g.before = max(g.before, perSecond)
+	gains := l.perSecond >= g.before*growthGain
+	g.before = max(g.before, l.perSecond)
 	if !gains {
 		return 0
 	}
@@ -57,31 +67,28 @@ func (g *growth) next(waiting, perSecond float64) (slots int) {
 	return slots
 }
 
-// diskWaits counts what the workers of a session waited for without a turn.
-type diskWaits struct{ ns, count atomic.Int64 }
-
-// waitProbe takes the place of what an end measures, in tests: the part of the workers' time in
-// which they waited for disks, and how many waits ended in a second.
-type waitProbe func() (waiting, perSecond float64)
-
-// waitMeter measures diskWaits from one lap to the next. Only waits that have ended are counted,
-// so that a lap goes on, and tells of no waits, until as many have ended as there are workers.
-type waitMeter struct {
-	of        *diskWaits
-	at        time.Time
-	ns, count int64
+// mayGrow reports whether any look may make the ring grow.
+func (g *growth) mayGrow() bool {
+	return g.slots < g.most && (!g.measured && g.need(1) > 0 || g.workers(g.most) > g.workers(g.slots))
 }
 
-func (m *waitMeter) lap(workers int) (waiting, perSecond float64) {
-	now := waitMeter{m.of, time.Now(), m.of.ns.Load(), m.of.count.Load()}
-	if now.count-m.count < int64(workers) {
-		return 0, 0
+// slotsNeeded is how many slots this end's ring needs of which each is held for so long. The ring
+// began with as many as heldSeconds need, and with more where the server is far away. It is 0 where
+// the rate of this end's devices is not known.
+func (s *session) slotsNeeded(heldFor float64) int {
+	bytesPerSecond := 0.0
+	for _, l := range s.links.snapshot() {
+		bytesPerSecond += l.gbps / 8 * 1e9
 	}
-	seconds := now.at.Sub(m.at).Seconds()
-	waiting = float64(now.ns-m.ns) / 1e9 / seconds / float64(workers)
-	perSecond = float64(now.count-m.count) / seconds
-	*m = now
-	return waiting, perSecond
+	if bytesPerSecond == 0 {
+		return 0
+	}
+	disks := 0
+	if s.terms.Codec == wire.CompressOff && !s.terms.Encrypted() {
+		disks = s.mostWorkers()
+	}
+	far := s.terms.Slots - max(DefaultSlots, slotsFor(bytesPerSecond, heldSeconds, s.terms.ChunkBytes, disks))
+	return max(far, 0) + slotsFor(bytesPerSecond, heldFor, s.terms.ChunkBytes, disks)
 }
 
 // ringGrowth is what a session has for the growth of its rings.
@@ -90,8 +97,8 @@ type ringGrowth struct {
 	// where rings do not grow: because the peer does not know that they do, or because the user
 	// has said how large they are to be.
 	bound int
-	waits diskWaits
-	probe waitProbe // nil but in tests
+	held  heldTime
+	probe heldProbe // nil but in tests
 	// mu is held for reading while the ring is registered for a link, until the peer knows, and
 	// for writing while the ring grows. slots is how many it then has, and 0 before that.
 	mu    sync.RWMutex
@@ -109,10 +116,9 @@ func (s *session) mostSlots() int {
 	return mostRingSlots(s.terms.Slots, s.growth.bound, s.mostWorkers(), s.terms.ChunkBytes)
 }
 
-// mostRingSlots is how many slots a ring may grow to within a bound, beside so many workers. Where
-// it has a slot for each of these, it does not grow.
+// mostRingSlots is how many slots a ring may grow to within a bound, beside so many workers.
 func mostRingSlots(slots, bound, workers, chunkBytes int) int {
-	if workers <= slots {
+	if bound <= slots {
 		return slots
 	}
 	return max(slots, min(bound, slots+workers, MaxSlots, MaxRingBytes/chunkBytes))
@@ -136,15 +142,15 @@ func (s *session) watchRing(ctx context.Context, grow func(ctx context.Context, 
 		return err
 	}
 	own := s.link.ring
-	g := growth{slots: s.terms.Slots, most: s.terms.Slots + own.MostSlots - own.Slots, workers: s.workersFor}
+	g := growth{slots: s.terms.Slots, most: s.terms.Slots + own.MostSlots - own.Slots, workers: s.workersFor, need: s.slotsNeeded}
 	probe := s.growth.probe
 	if probe == nil {
-		m := &waitMeter{of: &s.growth.waits, at: time.Now()}
-		probe = func() (float64, float64) { return m.lap(int(s.workers.Load())) }
+		m := &heldMeter{of: &s.growth.held, at: time.Now()}
+		probe = func() heldLook { return m.lap(int(s.workers.Load())) }
 	}
 	tick := time.NewTicker(growthLook)
 	defer tick.Stop()
-	for g.workers(g.most) > g.workers(g.slots) {
+	for g.mayGrow() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -370,10 +376,10 @@ func (v *Server) growsAt(host *door.Session, s *session, h *wire.Hello) (giveBac
 }
 
 // grownSlots is how many slots a ring of this copy may grow to, at either end; 0 where rings
-// are not to grow. They grow where the user has not said how large they are to be, and where more
-// workers than compute can wait for disks.
+// are not to grow. They grow where the user has not said how large they are to be, and in host
+// memory.
 func (o *Options) grownSlots() int {
-	if !o.follows.slots || !o.mayWaitForDisks() || o.BytesPerSecond > 0 || o.Slots >= o.mostSlots() {
+	if !o.follows.slots || !o.inHost() || o.BytesPerSecond > 0 || o.Slots >= o.mostSlots() {
 		return 0
 	}
 	return min(o.Slots+mostMoreSlots, o.mostSlots())

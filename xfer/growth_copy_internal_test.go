@@ -21,9 +21,9 @@ import (
 )
 
 // always has a ring grow at every look.
-func always() waitProbe {
+func always() heldProbe {
 	perSecond := 1.0
-	return func() (float64, float64) { perSecond *= 2; return 1, perSecond }
+	return func() heldLook { perSecond *= 2; return heldLook{busy: 1, perSecond: perSecond} }
 }
 
 // Rings of both ends grow in the middle of a copy, over two links of which one may die.
@@ -45,7 +45,7 @@ func TestRingsGrowInTheMiddle(t *testing.T) {
 			if testing.Short() && !c.dies {
 				t.Skip("it takes seconds: run it without -short")
 			}
-			var client, server waitProbe
+			var client, server heldProbe
 			if c.push && c.source || !c.push && c.sink {
 				client = always()
 			}
@@ -72,13 +72,13 @@ func awaitWorkers(t *testing.T, source bool, want int) {
 	t.Errorf("%d times %s runs, want %d", got, work, want)
 }
 
-func testGrowth(t *testing.T, push, dies bool, client, server waitProbe) {
+func testGrowth(t *testing.T, push, dies bool, client, server heldProbe) {
 	var r recorder
 	began := time.Now()
 	var dying atomic.Int64 // the connection that dies
 	dying.Store(-1)
 	var growing atomic.Int32 // how many rings have not grown for long enough
-	for _, probe := range []waitProbe{client, server} {
+	for _, probe := range []heldProbe{client, server} {
 		if probe != nil {
 			growing.Add(1)
 		}
@@ -154,7 +154,7 @@ func testGrowth(t *testing.T, push, dies bool, client, server waitProbe) {
 	}
 	for _, end := range []struct {
 		name  string
-		probe waitProbe
+		probe heldProbe
 	}{{"client", client}, {"server", server}} {
 		for _, slots := range []int{32, 64} {
 			want := fmt.Sprintf("%s hears that remote false has %d ", end.name, slots)

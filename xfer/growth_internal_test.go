@@ -24,14 +24,14 @@ import (
 
 func TestRingGrowsWhileThatBringsMore(t *testing.T) {
 	const most = 112
-	g := growth{slots: 16, most: most, workers: func(slots int) int { return min(slots, 96) }}
+	g := growth{slots: 16, most: most, workers: func(slots int) int { return min(slots, 96) }, need: func(float64) int { return 0 }}
 	for i, look := range []struct {
-		waiting, perSecond float64
-		want               int
+		busy, perSecond float64
+		want            int
 	}{
 		{0.5, 1000, 0},          // the wire is what takes the time
 		{0.79, 100, 0},          // the same
-		{0.9, 100, 32},          // all wait
+		{0.9, 100, 32},          // all are busy
 		{0.95, 105, 0},          // each waits for longer now: the disk has all that it takes
 		{0.95, 112, 0},          // it only is a bit faster at times
 		{0.3, 220, 0},           // the wire again
@@ -39,41 +39,134 @@ func TestRingGrowsWhileThatBringsMore(t *testing.T) {
 		{1, 390, most},          // no more than this
 		{1, 4000, 0}, {1, 1, 0}, // there is a slot for each worker
 	} {
-		if got := g.next(look.waiting, look.perSecond); got != look.want {
+		if got := g.next(heldLook{busy: look.busy, perSecond: look.perSecond}); got != look.want {
 			t.Errorf("look %d: grows to %d, want %d", i, got, look.want)
 		}
 	}
 }
 
-func TestWaitMeter(t *testing.T) {
-	var w diskWaits
-	m := waitMeter{of: &w, at: time.Now()}
-	for i, second := range []struct {
-		ended              int64 // waits, of 0.25 s each
-		waiting, perSecond float64
+// The first look that tells of slots makes the ring as large as the links need, if the workers are
+// busy at all: no other look does, and none makes it smaller.
+func TestRingGrowsToWhatWasMeasured(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		need  int
+		looks []heldLook
+		want  []int
 	}{
-		{64, 1, 64},
-		{32, 0.5, 32},
-		{15, 0, 0}, // not one of each worker: those under way may have lasted all the time
-		{1, 0.125, 8},
-		{0, 0, 0},
+		{"held for longer than was thought", 60, []heldLook{{0.6, 5000, 0.01}, {0.6, 9000, 0.02}}, []int{60, 0}},
+		{"all are busy", 60, []heldLook{{1, 5000, 0.01}, {1, 5100, 0.01}, {1, 9000, 0.01}}, []int{60, 0, 112}},
+		{"more than it may be", 600, []heldLook{{1, 5000, 0.01}}, []int{112}},
+		{"no slot has ended at first", 60, []heldLook{{}, {0.6, 5000, 0.01}}, []int{0, 60}},
+		{"the wire is what takes the time", 60, []heldLook{{0.4, 5000, 0.01}, {0.6, 5000, 0.01}}, []int{0, 0}},
+		{"less than there is", 10, []heldLook{{0.7, 5000, 0.001}}, []int{0}},
+		{"less than there is, and all are busy", 10, []heldLook{{1, 5000, 0.001}}, []int{32}},
 	} {
-		m.at = m.at.Add(-time.Second)
-		w.ns.Add(second.ended * int64(time.Second/4))
-		w.count.Add(second.ended)
-		waiting, perSecond := m.lap(16)
-		if math.Abs(waiting-second.waiting) > second.waiting/10 || math.Abs(perSecond-second.perSecond) > second.perSecond/10 {
-			t.Errorf("second %d: %.2f of the time, %.0f a second; want %.2f, %.0f", i, waiting, perSecond, second.waiting, second.perSecond)
+		g := growth{slots: 16, most: 112, workers: func(slots int) int { return min(slots, 96) }, need: func(held float64) int {
+			if held <= 0 {
+				t.Errorf("%s: a slot is held for %g s", c.name, held)
+			}
+			return c.need
+		}}
+		for i, l := range c.looks {
+			if got := g.next(l); got != c.want[i] {
+				t.Errorf("%s, look %d: grows to %d, want %d", c.name, i, got, c.want[i])
+			}
 		}
 	}
 }
 
-func TestWaitsForDisksAreCounted(t *testing.T) {
+// A ring is watched while it may grow: for what is measured first, and for further workers.
+func TestRingThatMayGrow(t *testing.T) {
+	eight := func(slots int) int { return min(slots, 8) }
+	for _, c := range []struct {
+		name string
+		g    growth
+		want bool
+	}{
+		{"a rate is known", growth{slots: 16, most: 24, workers: eight, need: func(float64) int { return 1 }}, true},
+		{"it was measured", growth{slots: 16, most: 24, workers: eight, need: func(float64) int { return 1 }, measured: true}, false},
+		{"no rate is known", growth{slots: 16, most: 24, workers: eight, need: func(float64) int { return 0 }}, false},
+		{"there are more workers", growth{slots: 4, most: 24, workers: eight, need: func(float64) int { return 0 }}, true},
+		{"it is as large as may be", growth{slots: 24, most: 24, workers: eight, need: func(float64) int { return 1 }}, false},
+	} {
+		if got := c.g.mayGrow(); got != c.want {
+			t.Errorf("%s: %t", c.name, got)
+		}
+	}
+}
+
+// How many slots links need follows from their rates and from how long a slot is held.
+func TestSlotsNeeded(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		gbps  []float64
+		terms wire.Terms
+		held  float64
+		want  int
+	}{
+		{"nothing is known", []float64{0}, wire.Terms{Slots: 16}, 0.01, 0},
+		{"as was thought", []float64{100}, wire.Terms{Slots: 24, Codec: CompressS2}, heldSeconds, 24},
+		{"for longer", []float64{100}, wire.Terms{Slots: 24, Codec: CompressS2}, 5e-3, 60},
+		{"on two rails", []float64{100, 100}, wire.Terms{Slots: 48, Flags: wire.FlagEncrypt}, 5e-3, 120},
+		{"of a server far away", []float64{100}, wire.Terms{Slots: 124, Codec: CompressS2}, 5e-3, 160},
+		{"the least that a ring has is no room for it", []float64{10}, wire.Terms{Slots: 16, Codec: CompressS2}, 10e-3, 12},
+	} {
+		var links []*railLink
+		for _, gbps := range c.gbps {
+			links = append(links, &railLink{gbps: gbps})
+		}
+		c.terms.ChunkBytes, c.terms.PieceBytes = 1<<20, 1<<20
+		s := &session{terms: c.terms, links: &linkSet{live: links}}
+		if got := s.slotsNeeded(c.held); got != c.want {
+			t.Errorf("%s: %d slots, want %d", c.name, got, c.want)
+		}
+	}
+	s := &session{terms: wire.Terms{Slots: 24 + min(24, chunker.DiskWorkers()), ChunkBytes: 1 << 20, PieceBytes: 1 << 20}, links: &linkSet{live: []*railLink{{gbps: 100}}}}
+	if got, want := s.slotsNeeded(4e-3), 48+min(48, chunker.DiskWorkers()); got != want {
+		t.Errorf("with workers that wait for disks: %d slots, want %d", got, want)
+	}
+}
+
+func TestHeldMeter(t *testing.T) {
+	var h heldTime
+	m := heldMeter{of: &h, at: time.Now()}
+	for i, second := range []struct {
+		ended int64 // slots, held for 0.25 s each
+		want  heldLook
+	}{
+		{64, heldLook{1, 64, 0.25}},
+		{32, heldLook{0.5, 32, 0.25}},
+		{15, heldLook{}}, // not one of each worker: those under way may have been held all the time
+		{1, heldLook{0.125, 8, 0.25}},
+		{0, heldLook{}},
+	} {
+		m.at = m.at.Add(-time.Second)
+		h.ns.Add(second.ended * int64(time.Second/4))
+		h.slots.Add(second.ended)
+		got := m.lap(16)
+		near := func(got, want float64) bool { return math.Abs(got-want) <= want/10 }
+		if !near(got.busy, second.want.busy) || !near(got.perSecond, second.want.perSecond) || !near(got.heldSeconds, second.want.heldSeconds) {
+			t.Errorf("second %d: %+v, want %+v", i, got, second.want)
+		}
+	}
+}
+
+// A slot is held while a worker has a turn, and while it waits for a disk, but not while it waits
+// for its turn.
+func TestHeldTimeIsCounted(t *testing.T) {
 	s := session{tally: &Tally{}}
 	s.workers.Store(16)
-	s.waited(stat.Disk, stat.Now()-int64(time.Second))
-	if w := &s.growth.waits; w.count.Load() != 1 || w.ns.Load() < int64(time.Second) {
-		t.Errorf("%d waits of %d ns are counted", w.count.Load(), w.ns.Load())
+	one := make(turns, 1)
+	w, other := &turn{turns: one, held: &s.growth.held}, &turn{turns: one, held: new(heldTime)}
+	other.take()
+	time.AfterFunc(time.Second, other.leave)
+	w.take()
+	w.since -= int64(time.Minute)
+	w.leave()
+	s.waited(stat.Disk, stat.Now()-int64(time.Minute))
+	if got := time.Duration(s.growth.held.ns.Load()); got < 2*time.Minute || got > 2*time.Minute+time.Second/2 {
+		t.Errorf("held for %v", got)
 	}
 }
 
@@ -94,9 +187,10 @@ func TestMostRingSlots(t *testing.T) {
 	for _, c := range []struct{ slots, bound, workers, chunkBytes, want int }{
 		{16, 112, 96, 1 << 20, 112},
 		{16, 112, 32, 1 << 20, 48},
+		{16, 0, 8, 1 << 20, 16},
 		{16, 20, 96, 1 << 20, 20},
 		{16, 0, 96, 1 << 20, 16},
-		{16, 112, 8, 1 << 20, 16}, // each worker has a slot
+		{16, 112, 8, 1 << 20, 24}, // each worker has a slot, but slots may be held for long
 		{96, 96, 96, 1 << 20, 96},
 		{200, 256, 240, 1 << 20, 256},
 		{16, 112, 96, 16 << 20, 64}, // a ring of 1 GiB
@@ -225,7 +319,7 @@ func TestRingStaysWithoutMemory(t *testing.T) {
 	l := &railLink{ring: &ring.Ring{Slots: 2, MostSlots: 10, SlotBytes: 1 << 20}, ringReady: make(chan struct{})}
 	close(l.ringReady)
 	var told []Event
-	s := &session{terms: wire.Terms{Slots: 2, ChunkBytes: 1 << 20}, link: l, report: func(e Event) { told = append(told, e) }}
+	s := &session{terms: wire.Terms{Slots: 2, ChunkBytes: 1 << 20}, link: l, links: &linkSet{}, report: func(e Event) { told = append(told, e) }}
 	s.growth.bound, s.growth.probe = 10, always()
 	wanted := int64(0)
 	s.growth.book = func(bytes int64, slots int) (func(), bool) { wanted = bytes; return nil, false }
@@ -246,7 +340,7 @@ func TestGrowthThatFailsKeepsNoMemory(t *testing.T) {
 	t.Parallel()
 	l := &railLink{ring: &ring.Ring{Slots: 2, MostSlots: 10, SlotBytes: 1 << 20}, ringReady: make(chan struct{})}
 	close(l.ringReady)
-	s := &session{terms: wire.Terms{Slots: 2, ChunkBytes: 1 << 20}, link: l}
+	s := &session{terms: wire.Terms{Slots: 2, ChunkBytes: 1 << 20}, link: l, links: &linkSet{}}
 	s.growth.bound, s.growth.probe = 10, always()
 	booked := int64(0)
 	s.growth.book = func(bytes int64, slots int) (func(), bool) {

@@ -18,9 +18,9 @@ const (
 	mostDefaultQPs = 4
 	// mostDefaultChunkBytes is the largest slot, of which the largest ring holds the most.
 	mostDefaultChunkBytes = MaxRingBytes / MaxSlots
-	// heldSeconds is for how long a slot is taken: its way there, the check, the write, and
-	// its way back. So much of what the links carry has to fit the ring. Where workers may wait
-	// for a disk that takes longer, the ring is up to twice as large.
+	// heldSeconds is for how long a slot is taken until that is measured: its way there, the
+	// check, the write, and its way back. So much of what the links carry has to fit the ring.
+	// Where workers may wait for a disk that takes longer, the ring is up to twice as large.
 	heldSeconds = 2e-3
 	// nearRoundTrip is the longest way to the server and back that heldSeconds have room for.
 	nearRoundTrip = 500 * time.Microsecond
@@ -90,12 +90,20 @@ func (o *Options) sizeFor(rails []rdma.Device) {
 		if o.chunksFollow() {
 			o.ChunkBytes = chunkFor(o.within(bytesPerSecond) * heldSeconds)
 		}
-		held := int(math.Ceil(bytesPerSecond * heldSeconds / float64(cmp.Or(o.ChunkBytes, DefaultChunkBytes))))
+		disks := 0
 		if o.mayWaitForDisks() {
-			held += min(held, chunker.DiskWorkers())
+			disks = chunker.DiskWorkers()
 		}
-		o.Slots = min(max(DefaultSlots, held), o.mostSlots())
+		needed := slotsFor(bytesPerSecond, heldSeconds, cmp.Or(o.ChunkBytes, DefaultChunkBytes), disks)
+		o.Slots = min(max(DefaultSlots, needed), o.mostSlots())
 	}
+}
+
+// slotsFor is how many slots hold what comes at a rate while each is held for so long, and one
+// beside for each of so many workers that may wait for disks, up to twice the slots in all.
+func slotsFor(bytesPerSecond, heldFor float64, chunkBytes, disks int) int {
+	held := int(math.Ceil(bytesPerSecond * heldFor / float64(chunkBytes)))
+	return held + min(held, disks)
 }
 
 // chunksFollow reports whether the size of slots follows the devices.
@@ -143,8 +151,13 @@ func (o *Options) sizeFromAfar(roundTrip time.Duration) (qps, slots int) {
 
 // mayWaitForDisks reports whether more workers than compute may write at the sink.
 func (o *Options) mayWaitForDisks() bool {
-	inHost := func(gpu string) bool { return gpu == "" || gpu == "off" }
-	return o.Compress == CompressOff && !o.Encrypt && inHost(o.GPU) && inHost(o.RemoteGPU)
+	return o.Compress == CompressOff && !o.Encrypt && o.inHost()
+}
+
+// inHost reports whether both rings are in host memory.
+func (o *Options) inHost() bool {
+	isHost := func(gpu string) bool { return gpu == "" || gpu == "off" }
+	return isHost(o.GPU) && isHost(o.RemoteGPU)
 }
 
 // mostSlots is the most slots that a ring gets unless the user says otherwise.

@@ -114,7 +114,7 @@ type Options struct {
 	Rail       string // device name or address of the local rail, of the first one
 	RemoteRail string // of the server's rail
 	trace      trace
-	probe      waitProbe
+	probe      heldProbe
 
 	// Rails is how many rails carry a copy at most: AllRails for every one that reaches
 	// the server. 0 is AllRails over RDMA devices, and 1 over TCP. MoreRails names the

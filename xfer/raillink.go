@@ -60,10 +60,10 @@ type railLink struct {
 	// try again.
 	unusable atomic.Pointer[error]
 
-	// rate is that of the device, in Gb/s, or 1 where it is not known. isReserve says that
-	// chunks go over the link only where every other is lost or silent.
-	rate      float64
-	isReserve bool
+	// gbps is the rate of the device, or 0 where it is not known, and rate the same or 1.
+	// isReserve says that chunks go over the link only where every other is lost or silent.
+	gbps, rate float64
+	isReserve  bool
 	// node is that of the device. Its poller runs there.
 	node *numa.Node
 
@@ -109,8 +109,8 @@ func newFurtherLink(number credit.Link, rail rdma.Rail, keys *trust.Session, mos
 		number: number, rail: rail, keys: keys, mostLanes: mostLanes, ringReady: make(chan struct{}),
 		polled: make(chan struct{}), shut: make(chan struct{}), lanes: []*lane{}, rate: 1, giveBack: func() {}, doneBytes: new(atomic.Int64),
 	}
-	if r := rail.Device().RateGbps(); r > 0 {
-		l.rate = r
+	if l.gbps = rail.Device().RateGbps(); l.gbps > 0 {
+		l.rate = l.gbps
 	}
 	l.node = numa.Of(sysfs, rail.Device().NUMANode)
 	l.over, l.end = context.WithCancel(context.Background())

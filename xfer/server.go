@@ -60,7 +60,7 @@ type ServerConfig struct {
 	Report func(Event)
 
 	trace trace
-	probe waitProbe
+	probe heldProbe
 }
 
 // ProtocolVersion is the version of everything that two ends say to each other. Both

@@ -2,6 +2,7 @@ package xfer
 
 import (
 	"gdrcp/chunker"
+	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -67,7 +68,9 @@ func readsAtOnce(p *wire.Terms, sessionsAtOnce int) int {
 // turn is of a worker that takes part in nothing of this.
 type turn struct {
 	turns turns
+	held  *heldTime // that counts the worker's time
 	has   bool
+	since int64 // when the worker took its turn, by stat.Now
 }
 
 // take waits for the worker's turn, which comes soon: who has one computes, or waits for
@@ -75,7 +78,7 @@ type turn struct {
 func (t *turn) take() {
 	if t != nil && !t.has {
 		t.turns <- struct{}{}
-		t.has = true
+		t.has, t.since = true, stat.Now()
 	}
 }
 
@@ -84,5 +87,6 @@ func (t *turn) leave() {
 	if t != nil && t.has {
 		<-t.turns
 		t.has = false
+		t.held.ns.Add(stat.Now() - t.since)
 	}
 }

@@ -28,5 +28,5 @@ func (n endNames) grownText(e *xfer.Event) string {
 	if e.Text != "" {
 		return fmt.Sprintf("the ring %s stays at %s: %s", end, count(int64(e.Slots), "slot", "slots"), printable.Text(e.Text))
 	}
-	return fmt.Sprintf("the ring %s has %s now: all workers waited for the disk", end, count(int64(e.Slots), "slot", "slots"))
+	return fmt.Sprintf("the ring %s has %s now, so that more is under way", end, count(int64(e.Slots), "slot", "slots"))
 }

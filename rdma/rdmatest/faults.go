@@ -38,6 +38,8 @@ type Faults struct {
 	Dial func(remote netip.AddrPort, privateData []byte) error
 	// Loopback makes Rail.Loopback fail in the same way.
 	Loopback func() error
+	// Device changes what a Rail says of its device, for example its rate.
+	Device func(rdma.Device) rdma.Device
 }
 
 // Posted is a work request on its way into the provider. All counts start at 1

@@ -55,6 +55,14 @@ func newFaultyRail(p *faultyProvider, inner rdma.Rail, cfg rdma.RailConfig) *fau
 	return &faultyRail{Rail: inner, provider: p, cfg: cfg, conns: make(map[rdma.Conn]*faultyConn)}
 }
 
+func (r *faultyRail) Device() rdma.Device {
+	d := r.Rail.Device()
+	if change := r.provider.faults.Device; change != nil {
+		d = change(d)
+	}
+	return d
+}
+
 func (r *faultyRail) Register(what rdma.Region, access rdma.Access) (rdma.MR, error) {
 	if fail := r.provider.faults.Register; fail != nil {
 		if err := fail(what, access); err != nil {

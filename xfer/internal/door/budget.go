@@ -51,7 +51,7 @@ func (q *admissionQueue) bookLocked(key string, n int64, least bool) (giveBack f
 // when the ring grows.
 func (q *admissionQueue) mayGrowLocked(c *authenticatedPeer, under limit.Limits, g Grant, chunkBytes int, giveBack func()) (slots int, all func()) {
 	most := min(c.wish.MostSlots, g.Slots+q.cfg.DiskWorkers, wire.MaxSlots, wire.MaxRingBytes/chunkBytes)
-	if most <= g.Slots || q.cfg.DiskWorkers <= g.Slots || len(under) > 0 {
+	if most <= g.Slots || len(under) > 0 {
 		return g.Slots, giveBack
 	}
 	more, ok := q.bookLocked(c.key, int64(g.QPs)*int64(most-g.Slots)*wire.MsgBytes, false)

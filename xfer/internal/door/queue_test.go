@@ -200,9 +200,8 @@ func TestSmallerRings(t *testing.T) {
 	request(small, firstKey, 1, 1).admitted(t, 1) // a ring of one slot, as asked for
 }
 
-// A ring may grow by as many slots as workers wait for disks, if the client wishes that, if
-// these are more than it has slots, and if nothing limits the rate. What that needs from the
-// beginning is booked.
+// A ring may grow by as many slots as workers wait for disks, if the client wishes that, and if
+// nothing limits the rate. What that needs from the beginning is booked.
 func TestRingsMayGrow(t *testing.T) {
 	const extra = 96 * wire.MsgBytes
 	for _, c := range []struct {
@@ -215,7 +214,8 @@ func TestRingsMayGrow(t *testing.T) {
 		{"by the workers", 200, 96, 0, 1 << 40, 112},
 		{"not wished", 0, 96, 0, 1 << 40, 16},
 		{"fewer than there are", 8, 96, 0, 1 << 40, 16},
-		{"a slot for each worker", 112, 16, 0, 1 << 40, 16},
+		{"a slot for each worker", 112, 16, 0, 1 << 40, 32},
+		{"no worker", 112, 0, 0, 1 << 40, 16},
 		{"under a limit", 112, 96, 1 << 30, 1 << 40, 16},
 		{"no memory", 112, 96, 0, ringOf(1, 16, 1<<20) + extra - 1, 16},
 		{"just enough memory", 112, 96, 0, ringOf(1, 16, 1<<20) + extra, 112},

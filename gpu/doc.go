@@ -9,7 +9,9 @@
 // A [Driver] is the opened library; a [Context] is one user's use of a GPU, and
 // everything else belongs to a Context and is closed before it. A GPU's primary context
 // and the kernels take long to make: all users of the GPU share them, and the Driver
-// keeps them for a while after the last user. A [Memory] and an offset name device
+// keeps them for a while after the last user. They also share a dispatcher, which digests
+// what several of them submit at the same time in one launch: a [Submitter] is one user's
+// way to it, and a [Hasher] makes launches of its own. A [Memory] and an offset name device
 // memory, and every access is checked against the memory's length. A device address
 // leaves the package only to be registered with an RDMA device.
 //

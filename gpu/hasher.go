@@ -55,9 +55,8 @@ func (c *Context) NewHasher(maxJobs, maxBytes int) (*Hasher, error) {
 	if maxJobs <= 0 || maxJobs > hashChunksMax || maxBytes < 0 || maxBytes/hashChunkBytes > hashChunksMax-maxJobs {
 		return nil, fmt.Errorf("digest %d bytes in %d jobs at once: too many, or none", maxBytes, maxJobs)
 	}
-	if c.device.ComputeMajor < 7 {
-		return nil, fmt.Errorf("digest on GPU %d: compute capability %d.%d is below 7.0: %w",
-			c.device.Index, c.device.ComputeMajor, c.device.ComputeMinor, ErrUnsupported)
+	if err := c.canDigest(); err != nil {
+		return nil, err
 	}
 	h := &Hasher{ctx: c, maxJobs: maxJobs, maxBytes: maxBytes}
 	h.layout.digests = (tableBytes(maxJobs) + 63) / 64 * 64
@@ -67,6 +66,15 @@ func (c *Context) NewHasher(maxJobs, maxBytes int) (*Hasher, error) {
 		return nil, errors.Join(err, h.Close())
 	}
 	return h, nil
+}
+
+// canDigest returns ErrUnsupported if the kernels are for later GPUs.
+func (c *Context) canDigest() error {
+	if c.device.ComputeMajor < 7 {
+		return fmt.Errorf("digest on GPU %d: compute capability %d.%d is below 7.0: %w",
+			c.device.Index, c.device.ComputeMajor, c.device.ComputeMinor, ErrUnsupported)
+	}
+	return nil
 }
 
 // make allocates everything that Close frees. If it fails, the caller frees the part
@@ -101,6 +109,11 @@ func (h *Hasher) Begin(s *Stream, jobs []HashJob) error {
 	if err := h.check(jobs); err != nil {
 		return fmt.Errorf("digest: %w", err)
 	}
+	return h.begin(s, jobs)
+}
+
+// begin is Begin for jobs that keep the rules.
+func (h *Hasher) begin(s *Stream, jobs []HashJob) error {
 	if err := h.done.Wait(); err != nil {
 		return err
 	}
@@ -127,21 +140,30 @@ func (h *Hasher) check(jobs []HashJob) error {
 	left := h.maxBytes
 	for i := range jobs {
 		j := &jobs[i]
-		if err := j.check(); err != nil {
+		if err := j.checkIn(h.ctx); err != nil {
 			return fmt.Errorf("job %d: %w", i, err)
 		}
-		if j.Memory.ctx != h.ctx {
-			return fmt.Errorf("job %d: memory %w", i, errOtherGPU)
-		}
-		if err := j.Memory.use(); err != nil {
-			return fmt.Errorf("job %d: memory: %w", i, err)
-		}
-		j.Memory.release()
 		if j.Len > left {
 			return fmt.Errorf("job %d: more than %d bytes at once", i, h.maxBytes)
 		}
 		left -= j.Len
 	}
+	return nil
+}
+
+// checkIn is check for a job of that Context's GPU. The memory may be that of another user of
+// the GPU.
+func (j *HashJob) checkIn(c *Context) error {
+	if err := j.check(); err != nil {
+		return err
+	}
+	if j.Memory.ctx.kept != c.kept {
+		return fmt.Errorf("memory %w", errOtherGPU)
+	}
+	if err := j.Memory.use(); err != nil {
+		return fmt.Errorf("memory: %w", err)
+	}
+	j.Memory.release()
 	return nil
 }
 

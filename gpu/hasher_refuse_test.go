@@ -51,9 +51,15 @@ func TestBeginRefuses(t *testing.T) {
 	if err := b.hasher.Begin(newStream(t, other), []HashJob{ok}); !errors.Is(err, errOtherGPU) {
 		t.Errorf("a stream of another context: %v", err)
 	}
-	// All of it at once is no error, nor is what holds nothing.
+	// All of it at once is no error, nor is what holds nothing, nor memory of another user.
 	b.compare(make([]byte, 20000), []HashJob{{Memory: m, Len: 10000}, {Memory: m, Offset: 19968}, {Memory: m}})
 	b.digest(nil)
+	same, err := d.Use(context.Background(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closes(t, "context", same) })
+	b.digest([]HashJob{{Memory: alloc(t, same, 4096), Len: 4096}})
 }
 
 func TestNewHasherRefuses(t *testing.T) {

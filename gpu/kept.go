@@ -11,28 +11,29 @@ import (
 	"time"
 )
 
-// idleTime is how long a GPU's context and kernels stay when nobody uses them. The
+// idleTime is how long a GPU's context, kernels and dispatcher stay when nobody uses them. The
 // clients of a server come one after the other, and each would wait for both: some 100
 // ms, or seconds if the kernels have to be compiled. But a context takes some 100 MiB
 // of the GPU, and keeps other processes away from a GPU in exclusive mode.
 const idleTime = time.Minute
 
 // kept holds the objects that all users of one GPU share: the primary context, retained
-// once, and the kernels. Each GPU has its own kept, so that nobody waits for another
-// GPU. The objects are made when they are first needed, and end some time after the
+// once, the kernels, and the dispatcher. Each GPU has its own kept, so that nobody waits for
+// another GPU. The objects are made when they are first needed, and end some time after the
 // last user, or with the driver.
 type kept struct {
 	hung   atomic.Bool // it does not answer
 	driver *Driver
 	index  int
 
-	mu      sync.Mutex
-	own     *Context     // nil: there is no context
-	kernels *hashKernels // nil: they are not loaded
-	users   int          // including those that wait
-	work    *work        // nil: none is under way
-	idle    *time.Timer  // ends context and kernels; nil while there are users
-	err     error        // of ending context or kernels, for the driver's Close
+	mu         sync.Mutex
+	own        *Context     // nil: there is no context
+	kernels    *hashKernels // nil: they are not loaded
+	dispatcher *dispatcher  // nil: nobody has submitted anything
+	users      int          // including those that wait
+	work       *work        // nil: none is under way
+	idle       *time.Timer  // ends the objects; nil while there are users
+	err        error        // of ending the objects, for the driver's Close
 }
 
 // work makes the shared objects, or ends them, in a goroutine of its own: a user that
@@ -78,9 +79,21 @@ func (k *kept) hash(ctx context.Context) (kernels *hashKernels, err error) {
 	return kernels, err
 }
 
+// dispatch returns the dispatcher, for a user. The first user that submits something makes it.
+func (k *kept) dispatch(ctx context.Context) (d *dispatcher, err error) {
+	if _, err := k.hash(ctx); err != nil {
+		return nil, err
+	}
+	err = k.await(ctx, k.openDispatcher, func() bool {
+		d = k.dispatcher
+		return d != nil
+	})
+	return d, err
+}
+
 // await returns once ready, which it calls with k.mu held, returns true. Until then it
-// runs do, once for all waiting users. The context and the kernels are never made at the
-// same time: only users need kernels, and while there are users there is a context.
+// runs do, once for all waiting users. The objects are never made at the same time: only
+// users need kernels, and while there are users there is a context.
 func (k *kept) await(ctx context.Context, do func() error, ready func() bool) error {
 	for {
 		k.mu.Lock()
@@ -148,8 +161,23 @@ func (k *kept) load() error {
 	return nil
 }
 
-// rest sets the timer that ends context and kernels if there are no users; once the
-// driver is lost they end at once. The caller holds k.mu.
+// openDispatcher is the work that makes the dispatcher, once there are kernels.
+func (k *kept) openDispatcher() error {
+	k.mu.Lock()
+	own := k.own
+	k.mu.Unlock()
+	d, err := newDispatcher(own)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.dispatcher = d
+	return nil
+}
+
+// rest sets the timer that ends the objects if there are no users; once the driver is lost
+// they end at once. The caller holds k.mu.
 func (k *kept) rest() {
 	if k.users > 0 || k.work != nil || k.own == nil {
 		return
@@ -170,7 +198,7 @@ func (k *kept) stopIdle() {
 	}
 }
 
-// expire ends context and kernels, unless a user has come since.
+// expire ends the objects, unless a user has come since.
 func (k *kept) expire() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -179,16 +207,19 @@ func (k *kept) expire() {
 	}
 }
 
-// end begins to end context and kernels. The caller holds k.mu, and there is no user
-// and no work under way.
+// end begins to end the objects. The caller holds k.mu, and there is no user and no work
+// under way.
 func (k *kept) end() *work {
-	own, kernels := k.own, k.kernels
-	k.own, k.kernels = nil, nil
+	own, kernels, dispatcher := k.own, k.kernels, k.dispatcher
+	k.own, k.kernels, k.dispatcher = nil, nil, nil
 	k.stopIdle()
 	return k.begin(func() error {
 		var err error
+		if dispatcher != nil {
+			err = dispatcher.close()
+		}
 		if kernels != nil {
-			err = kernels.module.unload()
+			err = errors.Join(err, kernels.module.unload())
 		}
 		err = errors.Join(err, own.words.close(), own.release())
 		k.mu.Lock()
@@ -198,7 +229,7 @@ func (k *kept) end() *work {
 	})
 }
 
-// close ends context and kernels at once, for a driver that nobody uses. It waits for
+// close ends the objects at once, for a driver that nobody uses. It waits for
 // work under way until ctx ends: then the GPU counts as hung.
 func (k *kept) close(ctx context.Context) error {
 	for {

@@ -117,6 +117,12 @@ func (c *Context) opening(op string, call func() C.int) C.int {
 	return c.driver.bounded(c.life, c.device.Index, patience, op, call)
 }
 
+// awaits waits for other goroutines as closing does for a call, and reports whether wait has
+// returned.
+func (c *Context) awaits(op string, wait func()) bool {
+	return c.closing(op, func() C.int { wait(); return 0 }) == 0
+}
+
 // closing is bounded for a call that frees something.
 func (c *Context) closing(op string, call func() C.int) C.int {
 	return c.driver.bounded(context.Background(), c.device.Index, closePatience, op, call)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -148,6 +149,47 @@ func realDigests(t *testing.T, c *Context) {
 	for _, lengths := range lists {
 		jobs, _ := jobsOf(m, rng, lengths)
 		b.compare(data, jobs)
+	}
+}
+
+// TestRealUsersOfADispatcher has several users digest at once, in launches that they share.
+func TestRealUsersOfADispatcher(t *testing.T) {
+	c := useReal(t)
+	data := noise(32 << 20)
+	b := newHashBench(t, c, 1, 1)
+	m := b.load(data)
+	var users errgroup.Group
+	for n := range 4 {
+		s, err := c.NewSubmitter(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { closes(t, "submitter", s) })
+		for half := range uint64(2) {
+			users.Go(func() error {
+				rng := rand.New(rand.NewPCG(uint64(n), half))
+				for range 50 {
+					jobs := make([]HashJob, 1+rng.IntN(30))
+					for i := range jobs {
+						size := rng.IntN(1<<rng.IntN(21) + 1)
+						jobs[i] = HashJob{Memory: m, Offset: rng.IntN(len(data)-size) / 64 * 64, Len: size, Counter: uint64(i)}
+					}
+					digests := make([][32]byte, len(jobs))
+					if err := s.Digest(jobs, digests); err != nil {
+						return err
+					}
+					for i := range jobs {
+						if digests[i] != onCPU(data, &jobs[i]) {
+							t.Errorf("user %d: %d bytes at %d: %x", n, jobs[i].Len, jobs[i].Offset, digests[i])
+						}
+					}
+				}
+				return nil
+			})
+		}
+	}
+	if err := users.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 

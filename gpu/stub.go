@@ -52,6 +52,9 @@ func (*Context) NewStream() (*Stream, error) { return nil, ErrUnsupported }
 // NewHasher fails.
 func (*Context) NewHasher(int, int) (*Hasher, error) { return nil, ErrUnsupported }
 
+// NewSubmitter fails.
+func (*Context) NewSubmitter(int) (*Submitter, error) { return nil, ErrUnsupported }
+
 // FlushWrites fails.
 func (*Context) FlushWrites() error { return ErrUnsupported }
 
@@ -135,3 +138,12 @@ func (*Hasher) Digest(int) [32]byte { return [32]byte{} }
 
 // Close does nothing.
 func (*Hasher) Close() error { return nil }
+
+// Submitter digests device memory in launches that all users of a GPU share.
+type Submitter struct{}
+
+// Digest fails.
+func (*Submitter) Digest([]HashJob, [][32]byte) error { return ErrUnsupported }
+
+// Close does nothing.
+func (*Submitter) Close() error { return nil }

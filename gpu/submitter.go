@@ -1,0 +1,230 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// A turn is what a launch takes of one user before it takes of the next.
+const (
+	turnBytes = 4 << 20
+	turnJobs  = launchJobs / (launchBytes / turnBytes)
+)
+
+// Submitter is a user's way to the dispatcher of a GPU, which all users of the GPU share: it
+// digests what several of them submit at the same time in one launch. Several goroutines may
+// use a Submitter at once.
+type Submitter struct {
+	ctx     *Context
+	d       *dispatcher
+	callers int
+	pending sync.WaitGroup // requests that are not over
+
+	// d.mu guards these.
+	requests []*request // with jobs that no lane has
+	closed   bool
+}
+
+// request is what one call of Digest submits.
+type request struct {
+	from    *Submitter
+	jobs    []HashJob
+	digests [][32]byte
+	over    chan struct{} // closed when all is digested, or nothing more will be
+	err     error         // there once over is closed
+
+	// d.mu guards these.
+	taken int // how many jobs lanes have taken so far; all of them once it is withdrawn
+	parts int // launches, under way, that have some of them
+}
+
+// NewSubmitter joins the dispatcher of the GPU. callers is how many goroutines will be in
+// Digest at once, at most: a launch does not wait for more than these submit.
+//
+// The first Submitter of a GPU makes the dispatcher, which stays as long as the kernels do.
+// It takes 12 MiB of device memory, and 4.3 MiB of pinned host memory. Errors and blocking are
+// those of NewHasher.
+func (c *Context) NewSubmitter(callers int) (*Submitter, error) {
+	if err := c.canDigest(); err != nil {
+		return nil, err
+	}
+	if err := c.begin("submitters"); err != nil {
+		return nil, err
+	}
+	d, err := c.kept.dispatch(c.life)
+	if err != nil {
+		c.end("submitters")
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.callers += callers
+	return &Submitter{ctx: c, d: d, callers: callers}, nil
+}
+
+// Digest digests all jobs, and stores the digest of job i in digests[i]; there are at least as
+// many digests as jobs. It blocks until that is done, or the Context's life ends. What was
+// queued for the memory before must be done.
+//
+// If a job breaks a rule of HashJob, names memory of another GPU, or has more than
+// 64 MiB, Digest returns an error and submits nothing. After any other error the GPU may
+// still read the memory, and digests may still be stored, until Close.
+func (s *Submitter) Digest(jobs []HashJob, digests [][32]byte) error {
+	if len(digests) < len(jobs) {
+		return fmt.Errorf("digest: %d jobs, and room for %d digests", len(jobs), len(digests))
+	}
+	for i := range jobs {
+		if err := jobs[i].checkIn(s.ctx); err != nil {
+			return fmt.Errorf("digest: job %d: %w", i, err)
+		}
+		if jobs[i].Len > launchBytes {
+			return fmt.Errorf("digest: job %d: more than %d bytes", i, launchBytes)
+		}
+	}
+	if len(jobs) == 0 {
+		return nil
+	}
+	r := &request{from: s, jobs: jobs, digests: digests, over: make(chan struct{})}
+	if err := s.d.submit(r); err != nil {
+		return err
+	}
+	select {
+	case <-r.over:
+		return r.err
+	case <-s.ctx.life.Done():
+		err := fmt.Errorf("digest on GPU %d: %w", s.ctx.device.Index, context.Cause(s.ctx.life))
+		s.d.withdraw(r, err)
+		return err
+	}
+}
+
+// Close gives up what no launch has yet, and waits for the launches that have jobs of this
+// Submitter: the memory of these may be closed then. It blocks for 5 s at most; then the GPU
+// counts as hung. Once the driver is lost, it waits for nothing. Closing again does nothing.
+func (s *Submitter) Close() error {
+	if !s.leave() {
+		return nil
+	}
+	defer s.ctx.end("submitters")
+	if s.ctx.Lost() != nil || s.ctx.awaits("wait for digests", s.pending.Wait) {
+		return nil
+	}
+	return s.ctx.endedWait(hangError("wait for digests", s.ctx.device.Index, closePatience))
+}
+
+// leave refuses further jobs. It reports whether it is the first to do so.
+func (s *Submitter) leave() bool {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.closed = true
+	s.d.callers -= s.callers
+	for _, r := range slices.Clone(s.requests) {
+		r.withdrawLocked(ErrClosed)
+		r.endLocked()
+	}
+	s.d.tell()
+	return true
+}
+
+// submit puts a request behind the others of its Submitter.
+func (d *dispatcher) submit(r *request) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := r.from
+	if s.closed {
+		return fmt.Errorf("digest: %w", ErrClosed)
+	}
+	s.pending.Add(1)
+	d.asked++
+	s.requests = append(s.requests, r)
+	if len(s.requests) == 1 {
+		d.waiting = append(d.waiting, s)
+	}
+	d.tell()
+	return nil
+}
+
+// fillLocked adds to a launch what fits of the jobs that wait, a turn of each user after the
+// other. It reports whether the launch is full. The user whose jobs do not fit is the first
+// of the next launch.
+func (d *dispatcher) fillLocked(l *lane) (isFull bool) {
+	for len(d.waiting) > 0 {
+		s := d.waiting[0]
+		if n := l.takeTurn(s.requests[0]); n == 0 {
+			return true
+		}
+		if s.requests[0].taken == len(s.requests[0].jobs) {
+			s.requests = slices.Delete(s.requests, 0, 1)
+		}
+		d.waiting = slices.Delete(d.waiting, 0, 1)
+		if len(s.requests) > 0 {
+			d.waiting = append(d.waiting, s)
+		}
+	}
+	return len(l.jobs) == launchJobs || l.bytes == launchBytes
+}
+
+// takeTurn adds the next jobs of a request to the launch, at least one if it fits, and returns
+// how many.
+func (l *lane) takeTurn(r *request) (taken int) {
+	turn := 0
+	for _, j := range r.jobs[r.taken:] {
+		hasRoom := len(l.jobs)+taken < launchJobs && j.Len <= launchBytes-l.bytes
+		if !hasRoom || taken == turnJobs || taken > 0 && turn+j.Len > turnBytes {
+			break
+		}
+		taken, turn, l.bytes = taken+1, turn+j.Len, l.bytes+j.Len
+	}
+	if taken > 0 {
+		l.jobs = append(l.jobs, r.jobs[r.taken:r.taken+taken]...)
+		l.parts = append(l.parts, part{r, r.taken, r.taken + taken})
+		r.taken, r.parts = r.taken+taken, r.parts+1
+	}
+	return taken
+}
+
+// withdraw gives up what no lane has of a request, for the reason err.
+func (d *dispatcher) withdraw(r *request, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	select {
+	case <-r.over: // it came to its end just now
+		return
+	default:
+	}
+	r.withdrawLocked(err)
+	r.endLocked()
+	d.tell()
+}
+
+// withdrawLocked is withdraw without the end of the request. The first reason stays.
+func (r *request) withdrawLocked(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+	s := r.from
+	if i := slices.Index(s.requests, r); i >= 0 {
+		s.requests = slices.Delete(s.requests, i, i+1)
+		if len(s.requests) == 0 {
+			s.d.waiting = slices.DeleteFunc(s.d.waiting, func(w *Submitter) bool { return w == s })
+		}
+	}
+	r.taken = len(r.jobs)
+}
+
+// endLocked ends a request of which nothing waits and nothing is under way.
+func (r *request) endLocked() {
+	if r.taken < len(r.jobs) || r.parts > 0 {
+		return
+	}
+	r.from.d.asked--
+	close(r.over)
+	r.from.pending.Done()
+}

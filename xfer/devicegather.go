@@ -15,7 +15,7 @@ import (
 )
 
 // gatherDeviceTime is for how long a batch of chunks waits for more of them while the writers
-// have others: it costs a flush, a launch and the wait for both, however many chunks it has.
+// have others: it costs a flush, a part of a launch and the wait for both, however many chunks it has.
 // A process that has nothing else to do may sleep for 1 ms instead.
 const gatherDeviceTime = 200 * time.Microsecond
 
@@ -28,7 +28,7 @@ type deviceLanding struct {
 	mem     *gpu.Memory
 	at      int
 	damaged bool // the payload did not decode
-	// jobs has for each extent the number of its job in the launch, or noJob, and digests
+	// jobs has for each extent the number of its job in the batch, or noJob, and digests
 	// what the GPU made of it.
 	jobs    []int
 	digests []manifest.Digest
@@ -63,15 +63,17 @@ func (d *deviceLandings) take() *deviceLanding {
 }
 
 // deviceGatherer takes what arrives in GPU memory, many chunks at once: one flush makes them
-// readable, and one launch digests them. While it waits for the GPU, another one takes what
-// has arrived by then. It hands the chunks to the writers, which work beside it. Where the
-// processor digests, so do the writers, and the gatherer only hands on.
+// readable, and the GPU's dispatcher has them digested, in one launch with what other sessions
+// have for it. While the gatherer waits for that, another one takes what has arrived by then.
+// It hands the chunks to the writers, which work beside it. Where the processor digests, so do
+// the writers, and the gatherer only hands on.
 type deviceGatherer struct {
-	sink   *sink
-	gpu    *ring.Worker
-	unpack unpacker
-	timer  *time.Timer
-	batch  []*deviceLanding // cap: the largest batch
+	sink    *sink
+	gpu     *ring.Worker
+	unpack  unpacker
+	timer   *time.Timer
+	batch   []*deviceLanding // cap: the largest batch
+	digests [][32]byte       // of the batch's jobs
 }
 
 // gatherDevice runs a gatherer.
@@ -92,7 +94,8 @@ func (k *sink) gatherDevice(ctx context.Context, w *ring.Worker) error {
 	}
 }
 
-// begin gathers a batch, and has the GPU begin to digest it. Other gatherers wait meanwhile.
+// begin gathers a batch, and makes what the GPU is to digest of it. Other gatherers wait
+// meanwhile.
 func (g *deviceGatherer) begin(ctx context.Context) error {
 	select {
 	case g.sink.device.gathering <- struct{}{}:
@@ -104,13 +107,13 @@ func (g *deviceGatherer) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := g.gather(ctx, a); err != nil || len(g.batch) == 0 || g.gpu.Hasher == nil {
+	if err := g.gather(ctx, a); err != nil || len(g.batch) == 0 || g.gpu.Device.Digests == nil {
 		return err
 	}
 	if err := g.bring(ctx); err != nil {
 		return err
 	}
-	return g.hash()
+	return g.ask()
 }
 
 // gather fills the batch, beginning with a, with what is there. While the writers have other
@@ -132,7 +135,7 @@ func (g *deviceGatherer) gather(ctx context.Context, a filledSlot) error {
 			continue
 		default:
 		}
-		if g.gpu.Hasher == nil || len(g.sink.device.gathered) == 0 || g.sink.receiver.isFull() {
+		if g.gpu.Device.Digests == nil || len(g.sink.device.gathered) == 0 || g.sink.receiver.isFull() {
 			return nil
 		}
 		select {
@@ -166,13 +169,14 @@ func (g *deviceGatherer) add(a filledSlot) error {
 	return nil
 }
 
-// end waits for the GPU, and takes the batch's digests.
+// end has the GPU digest the batch, and takes the digests.
 func (g *deviceGatherer) end() error {
-	if len(g.batch) == 0 || g.gpu.Hasher == nil {
+	if len(g.batch) == 0 || g.gpu.Device.Digests == nil {
 		return nil
 	}
 	from := stat.Now()
-	if err := g.gpu.Wait(); err != nil {
+	g.digests = slices.Grow(g.digests[:0], len(g.gpu.Jobs))[:len(g.gpu.Jobs)]
+	if err := g.gpu.Digest(g.gpu.Jobs, g.digests); err != nil {
 		return err
 	}
 	g.sink.tally.Spend(stat.Digests, from, len(g.gpu.Device.Gatherers))
@@ -181,7 +185,7 @@ func (g *deviceGatherer) end() error {
 		for _, job := range l.jobs {
 			var d manifest.Digest
 			if job != noJob {
-				d = g.gpu.Hasher.Digest(job)
+				d = g.digests[job]
 			}
 			l.digests = append(l.digests, d)
 		}
@@ -252,8 +256,8 @@ func (k *sink) stage(w *ring.Worker, u *unpacker, l *deviceLanding) error {
 	return w.Stream.ToDevice(l.mem, l.at, plain)
 }
 
-// hash begins to digest every extent of the batch that brings bytes.
-func (g *deviceGatherer) hash() error {
+// ask makes a job of every extent of the batch that brings bytes.
+func (g *deviceGatherer) ask() error {
 	w := g.gpu
 	w.Jobs = w.Jobs[:0]
 	for _, l := range g.batch {
@@ -274,13 +278,10 @@ func (g *deviceGatherer) hash() error {
 			return fmt.Errorf("%w: chunk %d has extents of %d bytes", ErrProtocol, l.chunk.header.ID, plain)
 		}
 	}
-	if len(w.Jobs) == 0 {
-		return nil
-	}
-	return w.Hasher.Begin(w.Stream, w.Jobs)
+	return nil
 }
 
-// jobOf adds the digest of an extent to the launch and returns its number there.
+// jobOf adds the digest of an extent to the jobs and returns its number there.
 func (g *deviceGatherer) jobOf(l *deviceLanding, x *wire.Extent) (int, error) {
 	if l.damaged {
 		return noJob, nil

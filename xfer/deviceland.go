@@ -71,7 +71,7 @@ func (w *deviceWriter) land(ctx context.Context, l *deviceLanding) error {
 }
 
 // digests reports whether the processor digests, not the GPU.
-func (w *deviceWriter) digests() bool { return w.gpu.Device.Gatherers[0].Hasher == nil }
+func (w *deviceWriter) digests() bool { return w.gpu.Device.Digests == nil }
 
 // fetch brings a chunk's plain bytes to the host. That counts as a part of writing them.
 func (w *deviceWriter) fetch(l *deviceLanding) (mem []byte, err error) {

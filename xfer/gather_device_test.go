@@ -4,15 +4,31 @@ package xfer_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
 )
+
+// launches counts those that the fake wrote down, of large chunks: each has two kernels, as
+// has the trial of a ring.
+func launches(t *testing.T, log string) int {
+	t.Helper()
+	told, err := os.ReadFile(log)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return bytes.Count(told, []byte("launch 0\n")) / 2
+}
 
 // The GPU digests what arrives together in one launch, a quarter of a ring at most.
 func TestLaunchesForManyChunks(t *testing.T) {
@@ -27,14 +43,56 @@ func TestLaunchesForManyChunks(t *testing.T) {
 		t.Fatal(err)
 	}
 	sameTree(t, src, filepath.Join(s.root, "copy"))
-	told, err := os.ReadFile(log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Each batch has two kernels, as has the trial before the first.
-	batches := bytes.Count(told, []byte("launch 0\n"))/2 - 1
+	batches := launches(t, log) - 1
 	if least, most := chunks/(slots/4), chunks*2/3; batches < least || batches > most {
 		t.Errorf("%d chunks in %d batches, want %d to %d", chunks, batches, least, most)
+	}
+}
+
+// Sessions at once have their chunks digested in launches that they share, and one that is cut
+// off meanwhile hurts no other.
+func TestSessionsShareLaunches(t *testing.T) {
+	const slots, chunks, sessions = 16, 64, 3
+	for name, cut := range map[string]bool{"all come to their end": false, "one is cut off": true} {
+		t.Run(name, func(t *testing.T) {
+			log := filepath.Join(t.TempDir(), "log")
+			w, gpus := tcpWay(t), fakeGPUs(t, "late=10", "launches", "log="+log)
+			s, src := serve(t, w, func(c *xfer.ServerConfig) { c.GPUs, c.MaxSessions = gpus, sessions+1 }), t.TempDir()
+			write(t, filepath.Join(src, "large"), randomBytes(t, chunks<<20))
+			o := w.options(t)
+			o.RemoteGPU, o.Slots, o.ChunkBytes = "0", slots, 1<<20
+			push := func(ctx context.Context, name string) error {
+				_, err := w.client(rdmatest.Faults{}).Push(ctx, []string{src}, s.ep, name, o)
+				return err
+			}
+			var all, other errgroup.Group
+			for i := range sessions {
+				all.Go(func() error { return push(t.Context(), fmt.Sprint(i)) })
+			}
+			if cut {
+				ctx, end := context.WithCancel(t.Context())
+				other.Go(func() error { return push(ctx, "other") })
+				for launches(t, log) < sessions+1+4 {
+					time.Sleep(time.Millisecond)
+				}
+				end()
+				if err := other.Wait(); !errors.Is(err, context.Canceled) {
+					t.Errorf("who was cut off: %v", err)
+				}
+			}
+			if err := all.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			for i := range sessions {
+				sameTree(t, src, filepath.Join(s.root, fmt.Sprint(i)))
+			}
+			// A session alone has no more than a quarter of its ring in a launch, and a trial.
+			n, alone := launches(t, log), sessions*(chunks/(slots/4)+1)
+			t.Logf("%d launches, without sharing %d at least", n, alone)
+			if n >= alone {
+				t.Errorf("%d launches for %d sessions, want less than the %d without sharing", n, sessions, alone)
+			}
+		})
 	}
 }
 

@@ -26,6 +26,9 @@ type Device struct {
 	// Workers, and a sink's Gatherers, have all that they need before the peer is told of this
 	// ring. A refusal of the GPU is thus known while host memory can still take its place.
 	Workers, Gatherers []*Worker
+	// Digests has the GPU digest what the Gatherers have, in launches that it shares with all
+	// other sinks on that GPU. It is nil at a source, and where the processor digests.
+	Digests *gpu.Submitter
 	// Batch is how many chunks a source's worker, or a Gatherer, takes at once, at most.
 	Batch int
 	// Private holds copies of slots that the peer can still write to, each where its slot is,
@@ -150,6 +153,9 @@ func (d *Device) close() error {
 	workers := slices.Concat(d.Gatherers, d.Workers)
 	for _, w := range workers {
 		errs = append(errs, w.drain())
+	}
+	if d.Digests != nil {
+		errs = append(errs, d.Digests.Close())
 	}
 	for _, w := range workers {
 		errs = append(errs, w.close())

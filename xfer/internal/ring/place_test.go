@@ -127,7 +127,7 @@ func TestResizeThatFails(t *testing.T) {
 func checkWorkers(t *testing.T, r *Ring, digests bool) {
 	t.Helper()
 	d := r.Device
-	if r.Slots != 16 || d.Slots.Len() != 16*testSlotBytes || len(d.Workers) != MaxDeviceWorkers || d.Batch != 2 || d.Gatherers != nil || d.Private != nil {
+	if r.Slots != 16 || d.Slots.Len() != 16*testSlotBytes || len(d.Workers) != MaxDeviceWorkers || d.Batch != 2 || d.Gatherers != nil || d.Digests != nil || d.Private != nil {
 		t.Errorf("%d slots in %d bytes, %d workers, batches of %d", r.Slots, d.Slots.Len(), len(d.Workers), d.Batch)
 	}
 	checkBounces(t, d, digests)
@@ -143,9 +143,12 @@ func checkGatherer(t *testing.T, r *Ring, digests, private bool) {
 	if (d.Private != nil) != private || private && d.Private.Len() != d.Slots.Len() {
 		t.Errorf("private copies: %t, want %t", d.Private != nil, private)
 	}
+	if (d.Digests != nil) != digests {
+		t.Errorf("the GPU digests: %t, want %t", d.Digests != nil, digests)
+	}
 	for _, g := range d.Gatherers {
-		if (g.Hasher != nil) != digests || len(g.Bounces) != 0 {
-			t.Errorf("a hasher: %t, want %t; %d bounces", g.Hasher != nil, digests, len(g.Bounces))
+		if g.Hasher != nil || (cap(g.Jobs) == 4*wire.MaxExtents) != digests || len(g.Bounces) != 0 {
+			t.Errorf("a hasher: %t; room for %d jobs, %d bounces", g.Hasher != nil, cap(g.Jobs), len(g.Bounces))
 		}
 	}
 	checkBounces(t, d, false)

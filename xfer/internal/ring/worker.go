@@ -16,15 +16,15 @@ import (
 
 // Worker is what a goroutine needs to move chunks between host memory and slots in GPU
 // memory, or to digest them there: a stream of its own, bounce buffers that the GPU reaches
-// without a copy, and a hasher. The ring owns the Worker. One goroutine at a time uses it.
+// without a copy, and for a source a hasher. The ring owns the Worker. One goroutine at a time uses it.
 type Worker struct {
 	Device    *Device
 	slotBytes int
 	Stream    *gpu.Stream
 	Bounces   []Bounce
-	// Hasher digests the batch of chunks that Jobs describes. A source's workers have one,
-	// and a sink's Gatherers, but nobody where the processor digests. Jobs has room for all
-	// extents of a batch. The ring itself does not read it.
+	// Hasher digests the batch of chunks that Jobs describes, for a source's workers; a sink's
+	// Gatherers have the Device's Digests for that. Nobody has it where the processor digests.
+	// Jobs has room for all extents of a batch. The ring itself does not read it.
 	Hasher *gpu.Hasher
 	Jobs   []gpu.HashJob
 	done   *gpu.Mark // in the stream behind a batch
@@ -47,8 +47,8 @@ const bouncesPerWorker = 2
 // so many that the other workers have none.
 func deviceBatch(slots, workers int) int { return min(max(1, slots/(2*workers)), 64) }
 
-// Gatherers is how many a sink's ring in GPU memory has: one copies and launches while the
-// GPU works for the other.
+// Gatherers is how many a sink's ring in GPU memory has: one takes chunks, flushes and copies
+// while the GPU works for the other.
 const Gatherers = 2
 
 // gatheredBatch is how many chunks a sink's Gatherer takes at once: so many that both have
@@ -57,7 +57,7 @@ func gatheredBatch(slots, slotBytes int) int {
 	return max(1, min(slots/(2*Gatherers), gatheredBytes/slotBytes))
 }
 
-// gatheredBytes is how much keeps a GPU busy for much longer than a launch takes.
+// gatheredBytes is as much as one launch digests.
 const gatheredBytes = 64 << 20
 
 // MaxDeviceWorkers is how many workers share a GPU at most. They wait for the GPU more
@@ -74,7 +74,7 @@ func BounceBytes(workers, slotBytes int) int64 {
 // need. After an error the ring closes those that were made.
 func (p *placer) openWorkers(r *Ring) error {
 	d, digests := r.Device, p.Touched == nil
-	n, need := min(p.Workers, MaxDeviceWorkers), workerNeeds{bounces: bouncesPerWorker, digests: digests}
+	n, need := min(p.Workers, MaxDeviceWorkers), workerNeeds{bounces: bouncesPerWorker, jobs: digests, hasher: digests}
 	d.Batch = deviceBatch(r.Slots, n)
 	if p.Access&rdma.RemoteWrite != 0 {
 		d.Batch = gatheredBatch(r.Slots, r.SlotBytes)
@@ -93,7 +93,7 @@ func (p *placer) openWorkers(r *Ring) error {
 	if !digests {
 		return nil
 	}
-	if err := slices.Concat(d.Gatherers, d.Workers)[0].tryDigest(d.Workers[0].Bounces[0].Mem); err != nil {
+	if err := d.tryDigest(slices.Concat(d.Gatherers, d.Workers)[0], d.Workers[0].Bounces[0].Mem); err != nil {
 		return fmt.Errorf("prepare the GPU: %w", unsupported(err))
 	}
 	return nil
@@ -105,7 +105,12 @@ func (p *placer) openGatherers(r *Ring, digests bool) (err error) {
 	for range Gatherers {
 		g := &Worker{Device: d, slotBytes: r.SlotBytes}
 		d.Gatherers = append(d.Gatherers, g)
-		if err := g.open(r, workerNeeds{digests: digests}); err != nil {
+		if err := g.open(r, workerNeeds{jobs: digests}); err != nil {
+			return err
+		}
+	}
+	if digests {
+		if d.Digests, err = d.gpu.NewSubmitter(Gatherers); err != nil {
 			return err
 		}
 	}
@@ -117,8 +122,8 @@ func (p *placer) openGatherers(r *Ring, digests bool) (err error) {
 
 // workerNeeds is what a Worker is to have.
 type workerNeeds struct {
-	bounces int
-	digests bool
+	bounces      int
+	jobs, hasher bool
 }
 
 func (w *Worker) open(r *Ring, need workerNeeds) (err error) {
@@ -142,8 +147,10 @@ func (w *Worker) open(r *Ring, need workerNeeds) (err error) {
 			return err
 		}
 	}
-	if need.digests {
+	if need.jobs {
 		w.Jobs = make([]gpu.HashJob, 0, batch*wire.MaxExtents)
+	}
+	if need.hasher {
 		if w.Hasher, err = w.Device.gpu.NewHasher(batch*wire.MaxExtents, batch*w.slotBytes); err != nil {
 			return err
 		}
@@ -151,26 +158,50 @@ func (w *Worker) open(r *Ring, need workerNeeds) (err error) {
 	return nil
 }
 
-// tryDigest has the GPU digest the beginning of the slots, and compares the result with
-// the processor's. A kernel that loads may still not run. pinned is memory of a slot's size.
-func (w *Worker) tryDigest(pinned []byte) error {
+// tryDigest has the GPU digest the beginning of the slots, as it will for w, and compares the
+// result with the processor's. A kernel that loads may still not run. pinned is memory of a
+// slot's size.
+func (d *Device) tryDigest(w *Worker, pinned []byte) error {
 	n := min(tryDigestBytes, w.slotBytes)
 	plain := pinned[:n]
 	if _, err := rand.Read(plain); err != nil {
 		return err
 	}
 	want := manifest.BLAKE3.Piece(plain, 0, int64(n), true)
-	err := w.Stream.ToDevice(w.Device.Slots, 0, plain)
-	if err == nil {
-		err = w.Hasher.Begin(w.Stream, []gpu.HashJob{{Memory: w.Device.Slots, Len: n, Root: true}})
+	jobs, got := []gpu.HashJob{{Memory: d.Slots, Len: n, Root: true}}, make([][32]byte, 1)
+	err := w.Stream.ToDevice(d.Slots, 0, plain)
+	if err == nil && d.Digests == nil {
+		err = w.Hasher.Begin(w.Stream, jobs)
 	}
 	if err == nil {
 		err = w.Wait()
 	}
-	if err == nil && w.Hasher.Digest(0) != want {
-		err = fmt.Errorf("%w: GPU %d computes wrong digests", gpu.ErrUnsupported, w.Device.memory.GPU)
+	switch {
+	case err != nil:
+		return err
+	case d.Digests == nil:
+		got[0] = w.Hasher.Digest(0)
+	default:
+		if err := d.Digests.Digest(jobs, got); err != nil {
+			return err
+		}
 	}
-	return err
+	if got[0] != want {
+		return fmt.Errorf("%w: GPU %d computes wrong digests", gpu.ErrUnsupported, d.memory.GPU)
+	}
+	return nil
+}
+
+// Digest stores in digests[i] the digest of job i, for a Gatherer. It blocks until the copies
+// that the Gatherer queued are done, and then the digests. A launch does not wait for the
+// copies, because it may have jobs of other sessions, too.
+func (w *Worker) Digest(jobs []gpu.HashJob, digests [][32]byte) error {
+	if d := w.Device; !d.Direct() || d.Private != nil {
+		if err := w.Wait(); err != nil {
+			return err
+		}
+	}
+	return w.Device.Digests.Digest(jobs, digests)
 }
 
 // Wait blocks until the stream has come to its end. It waits for a mark, because that

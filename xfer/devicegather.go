@@ -15,8 +15,8 @@ import (
 )
 
 // gatherDeviceTime is for how long a batch of chunks waits for more of them while the writers
-// have others: it costs a flush, a part of a launch and the wait for both, however many chunks it has.
-// A process that has nothing else to do may sleep for 1 ms instead.
+// have others: it costs a flush, a part of a launch and the wait for both, however many chunks
+// it has. A process that has nothing else to do may sleep for 1 ms instead.
 const gatherDeviceTime = 200 * time.Microsecond
 
 // deviceLanding is a chunk in GPU memory on its way to the files. Its bytes are in mem, from

@@ -72,8 +72,10 @@ func TestSessionsShareLaunches(t *testing.T) {
 			if cut {
 				ctx, end := context.WithCancel(t.Context())
 				other.Go(func() error { return push(ctx, "other") })
-				for launches(t, log) < sessions+1+4 {
-					time.Sleep(time.Millisecond)
+				for start := time.Now(); launches(t, log) < sessions+1+4; time.Sleep(time.Millisecond) {
+					if time.Since(start) > 20*time.Second {
+						t.Fatalf("%d launches within 20 s", launches(t, log))
+					}
 				}
 				end()
 				if err := other.Wait(); !errors.Is(err, context.Canceled) {

@@ -80,7 +80,7 @@ func (u *submitting) occupy(g *errgroup.Group) {
 // What several users submit while the GPU works for others shares one launch.
 func TestUsersShareALaunch(t *testing.T) {
 	const each = 6
-	d, told := made(t, "late=60", "launches")
+	d, told := made(t, "late=200", "launches")
 	first, second := submits(t, d, t.Context(), lanes+each), submits(t, d, t.Context(), each)
 	var g errgroup.Group
 	first.occupy(&g)
@@ -119,7 +119,7 @@ func TestLaunchesDoNotWaitInVain(t *testing.T) {
 func TestUserGoesDuringALaunch(t *testing.T) {
 	enough := errors.New("enough")
 	life, end := context.WithCancelCause(t.Context())
-	d, told := made(t, "late=50", "launches", "strict")
+	d, told := made(t, "late=150", "launches", "strict")
 	goes, stays := submits(t, d, life, 1), submits(t, d, t.Context(), lanes+1)
 	var g, gone errgroup.Group
 	stays.occupy(&g)

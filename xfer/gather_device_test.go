@@ -56,7 +56,7 @@ func TestSessionsShareLaunches(t *testing.T) {
 	for name, cut := range map[string]bool{"all come to their end": false, "one is cut off": true} {
 		t.Run(name, func(t *testing.T) {
 			log := filepath.Join(t.TempDir(), "log")
-			w, gpus := tcpWay(t), fakeGPUs(t, "late=10", "launches", "log="+log)
+			w, gpus := tcpWay(t), fakeGPUs(t, "late=40", "launches", "log="+log)
 			s, src := serve(t, w, func(c *xfer.ServerConfig) { c.GPUs, c.MaxSessions = gpus, sessions+1 }), t.TempDir()
 			write(t, filepath.Join(src, "large"), randomBytes(t, chunks<<20))
 			o := w.options(t)

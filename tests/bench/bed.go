@@ -73,7 +73,7 @@ func benchBed(ctx context.Context, o options) error {
 	}
 	fmt.Printf("\nBed: one guest with emulated CPUs, both ends in it; only ratios mean anything. Files are in /dev/shm, %d MiB, times from\n"+
 		"start to exit of the client; gdrcp verifies them, rcopy verifies nothing, and dd is one local copy. Ratios above 1 come from perftest's busy polling,\n"+
-		"which takes an emulated CPU from the emulated NIC. %s\n", o.bedFileMiB, perftest)
+		"which takes an emulated CPU from the emulated NIC. %s\n%s\n", o.bedFileMiB, perftest, modelNote)
 	return o.print(rows)
 }
 
@@ -125,12 +125,16 @@ func (o options) compareDevice(ctx context.Context, d bedDevice, events bool, so
 		{name: "ib_write_bw", run: perftest(false)},
 		busy.watch(&competitor{name: "none", run: memory("none", d.memoryMiB)}),
 		busy.watch(&competitor{name: "xxh3", run: memory("xxh3", d.memoryMiB)}),
-		busy.watch(&competitor{name: "one chunk", run: memory("xxh3", 1)}),
+		// What the engine takes for a MiB is the difference of these two.
+		busy.watch(&competitor{name: "half", run: memory("none", d.memoryMiB/2)}),
+		busy.watch(&competitor{name: "one chunk", run: memory("none", 1)}),
+		digesting(),
 		busy.watch(copying("gdrcp", file...)),
 		copyingOf(kibibyte, "kibibyte", o.copyArgs("verbs", []string{"--require", "verbs", "--rail", d.name}, kibibyte, d.address, "kibibyte")...),
 		theirs,
 		// What reading and writing the file costs this guest without any network.
-		busy.watch(copying("dd", "dd", "status=none", "bs=1M", "if="+source, "of="+filepath.Join(dst, "dd"))),
+		copying("dd", "dd", "status=none", "bs=1M", "if="+source, "of="+filepath.Join(dst, "dd")),
+		busy.watch(o.moving(source, filepath.Join(dst, "files"))),
 	}
 	if events {
 		competitors = append(competitors, &competitor{name: "ib_write_bw -e", run: perftest(true)})
@@ -146,7 +150,7 @@ func (o options) compareDevice(ctx context.Context, d bedDevice, events bool, so
 	against := func(name, ours, peer string, peers []float64, goal float64) row {
 		return row{name: d.kind + ": " + name, ours: values[ours], unit: "MiB/s", peer: peer, peers: peers, goal: goal}
 	}
-	return []row{
+	return append([]row{
 		against("memory, no digests", "none", "ib_write_bw", wire, d.plain),
 		against("memory, XXH3 at both ends", "xxh3", "ib_write_bw", wire, d.hashed),
 		against("file to file, verified", "gdrcp", "ib_write_bw", wire, d.file),
@@ -154,8 +158,7 @@ func (o options) compareDevice(ctx context.Context, d bedDevice, events bool, so
 			peer: "ib_write_bw", peers: wire, goal: d.fileBeyond},
 		against("file to file, verified", "gdrcp", "rcopy", values["rcopy"], 1.2),
 		against("file to file, verified", "gdrcp", "dd, no network", values["dd"], 0),
-		o.modelRow(d, values, busy),
-	}, nil
+	}, o.modelRows(d, wire, values, busy)...), nil
 }
 
 // beyondStart returns the rates of a file of mib MiB without the seconds that a copy of nearly

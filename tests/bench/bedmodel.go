@@ -1,44 +1,92 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"os"
 	"runtime"
 )
 
-const (
-	// modelWithin is how far a copy may be from what the model says of it.
-	modelWithin = 0.15
-	// busyShare is how busy a copy keeps the processors at most: threads wait for each
-	// other. It was found in the bed.
-	busyShare = 0.9
-)
-
-// bedCosts are what the stages of a copy in the bed cost, measured each by itself.
-type bedCosts struct {
-	fixedSeconds       float64 // what a copy of nearly nothing takes
-	fixedBusy          float64 // for one chunk from memory to memory
-	memoryMiB, fileMiB int
-	memoryBusy         float64 // for memoryMiB from memory to memory, with digests
-	memoryRate         float64 // of that, in MiB/s
-	filesBusy          float64 // for reading and writing fileMiB, without a network
-	processors         int
+// digesting is a competitor that measures how many MiB a second each processor digests, while
+// all do: a processor of a virtual machine may be slower when the others are busy.
+func digesting() *competitor {
+	const mib = 64
+	return &competitor{name: "digests", run: func(context.Context) (float64, error) {
+		rates := make(chan float64)
+		for range runtime.NumCPU() {
+			go func() { rates <- digestRate(mib, 1) }()
+		}
+		sum := 0.0
+		for range runtime.NumCPU() {
+			sum += <-rates
+		}
+		return sum / float64(runtime.NumCPU()), nil
+	}}
 }
 
-// fileRate is the rate of a file that the model predicts, in MiB/s: either the processors are
-// as busy as can be, or the wire is.
-func (c bedCosts) fileRate() float64 {
-	busy := (c.memoryBusy-c.fixedBusy)/float64(c.memoryMiB) + c.filesBusy/float64(c.fileMiB)
-	perMiB := max(busy/(busyShare*float64(c.processors)), 1/c.memoryRate)
-	return float64(c.fileMiB) / (c.fixedSeconds + float64(c.fileMiB)*perMiB)
-}
-
-// modelRow holds a copy of a file on a device against the model. values and b are of the
-// competitors.
-func (o options) modelRow(d bedDevice, values map[string][]float64, b busyTime) row {
-	c := bedCosts{
-		fixedSeconds: median(values["kibibyte"]), fixedBusy: median(b["one chunk"]), memoryMiB: d.memoryMiB, fileMiB: o.bedFileMiB,
-		memoryBusy: median(b["xxh3"]), memoryRate: median(values["xxh3"]), filesBusy: median(b["dd"]), processors: runtime.NumCPU(),
+// moving is a competitor that reads and writes a file, without a network, in as many parts at
+// once as there are processors, for how long these are busy with that. Each part is a file: one
+// file in memory is written by one process at a time.
+func (o options) moving(source, to string) *competitor {
+	parts := runtime.NumCPU()
+	var commands [][]string
+	var copies []string
+	for i := range parts {
+		part := o.bedFileMiB / parts
+		copies = append(copies, fmt.Sprintf("%s-%d", to, i))
+		commands = append(commands, []string{"dd", "status=none", "bs=1M", fmt.Sprintf("count=%d", part), fmt.Sprintf("skip=%d", i*part), "if=" + source, "of=" + copies[i]})
 	}
-	fmt.Fprintf(o.log, "  model: %+v\n  busy: %v\n", c, b)
-	return row{name: d.kind + ": file to file, verified", ours: values["gdrcp"], unit: "MiB/s", peer: "the model", peers: []float64{c.fileRate()}, within: modelWithin}
+	remove := func() (err error) {
+		for _, name := range copies {
+			err = errors.Join(err, os.RemoveAll(name))
+		}
+		return err
+	}
+	return &competitor{name: "files", run: func(ctx context.Context) (float64, error) {
+		took, err := together(ctx, commands...)
+		return rate(o.bedFileMiB, took), err
+	}, check: func(context.Context, bool) error { return remove() }}
+}
+
+// deviceCosts are what the stages of copies over a device of the bed take, measured each by
+// itself.
+type deviceCosts struct {
+	wire       float64 // what ib_write_bw moves, in MiB/s
+	engineBusy float64 // for a MiB from memory to memory, without digests
+	digestBusy float64 // for a MiB, at one end
+	filesBusy  float64 // for reading and writing a MiB, without a network
+	start      float64 // seconds that a copy of nearly nothing takes
+}
+
+// memory are the costs of a bench, which does not time its start. ends is how many ends digest.
+func (c deviceCosts) memory(mib, ends int) copyCosts {
+	return steady(float64(mib), 0, stage{"wire", 1, 1 / c.wire},
+		processors(runtime.NumCPU(), c.engineBusy+float64(ends)*c.digestBusy))
+}
+
+// file are the costs of a copy of a file.
+func (c deviceCosts) file(mib int) copyCosts {
+	return steady(float64(mib), c.start, stage{"wire", 1, 1 / c.wire},
+		processors(runtime.NumCPU(), c.engineBusy+2*c.digestBusy+c.filesBusy))
+}
+
+// modelRows hold the copies over a device against the model. values and b are of the
+// competitors.
+func (o options) modelRows(d bedDevice, wire []float64, values map[string][]float64, b busyTime) []row {
+	c := deviceCosts{
+		wire:       median(wire),
+		engineBusy: (median(b["half"]) - median(b["one chunk"])) / float64(d.memoryMiB/2-1),
+		digestBusy: 1 / median(values["digests"]),
+		filesBusy:  median(b["files"]) / float64(o.bedFileMiB),
+		start:      median(values["kibibyte"]),
+	}
+	held := func(name, of string, costs copyCosts) row {
+		return o.modelRow(d.kind+": "+name, values[of], "MiB/s", costs)
+	}
+	return []row{
+		held("memory, no digests", "none", c.memory(d.memoryMiB, 0)),
+		held("memory, XXH3 at both ends", "xxh3", c.memory(d.memoryMiB, 2)),
+		held("file to file, verified", "gdrcp", c.file(o.bedFileMiB)),
+	}
 }

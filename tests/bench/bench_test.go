@@ -61,6 +61,15 @@ func TestInMilliseconds(t *testing.T) {
 	}
 }
 
+func TestTogether(t *testing.T) {
+	if took, err := together(t.Context(), []string{"sleep", "0.2"}, []string{"sleep", "0.2"}); err != nil || took < 0.2 {
+		t.Errorf("two sleeps of 0.2 s took %v s, %v", took, err)
+	}
+	if _, err := together(t.Context(), []string{"true"}, []string{"false"}); err == nil {
+		t.Error("of two commands one failed, and both together did not")
+	}
+}
+
 // What --rsh and --remote-path take apart again holds paths together.
 func TestCopyOverSSH(t *testing.T) {
 	o := options{program: "/a b/gdrcp"}

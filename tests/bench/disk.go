@@ -190,23 +190,15 @@ func (d *diskBench) withCPU(title string, argv []string) func(context.Context) (
 // besideEachOther runs several dd at once, each for its part of the file.
 func (d *diskBench) besideEachOther(ctx context.Context, operands ...string) (float64, error) {
 	part := d.diskMiB / ddCount
-	ended := make(chan error, ddCount)
-	start := time.Now()
+	var commands [][]string
 	for i := range ddCount {
 		own := append([]string{"dd", "bs=1M", "status=none", fmt.Sprintf("count=%d", part), fmt.Sprintf("skip=%d", i*part)}, operands...)
 		if !slices.Contains(operands, "of="+os.DevNull) {
 			own = append(own, fmt.Sprintf("seek=%d", i*part))
 		}
-		go func() {
-			_, err := output(ctx, own...)
-			ended <- err
-		}()
+		commands = append(commands, own)
 	}
-	var err error
-	for range ddCount {
-		err = errors.Join(err, <-ended)
-	}
-	return time.Since(start).Seconds(), err
+	return together(ctx, commands...)
 }
 
 // uncached removes a copy, and takes the file on the disk out of the page cache.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 )
 
@@ -14,6 +15,8 @@ const (
 	guestDisk = "/dev/vda"
 	// guestDiskGoal is the share of what dd writes past the page cache.
 	guestDiskGoal = 0.9
+	// guestReadParts divides the file for the dd that reads.
+	guestReadParts = 4
 )
 
 // guestDiskFiles is a file of twice the guest's memory on the guest's disk.
@@ -75,22 +78,38 @@ func benchGuestDisk(ctx context.Context, o options) error {
 func compareGuestDisk(ctx context.Context, o options, files guestDiskFiles) error {
 	fmt.Fprintln(o.log, "bed: the guest's own disk, seconds")
 	busy := busyTime{}
-	dd := &competitor{name: "dd", prepare: allocation(files.to, o.guestDiskMiB), run: func(ctx context.Context) (float64, error) {
+	dd := busy.watch(&competitor{name: "dd", prepare: allocation(files.to, o.guestDiskMiB), run: func(ctx context.Context) (float64, error) {
 		return seconds(ctx, "dd", "status=none", "bs=1M", fmt.Sprintf("count=%d", o.guestDiskMiB), "if=/dev/zero", "of="+files.to, "oflag=direct", "conv=notrunc,fsync")
-	}}
-	const direct, buffered = "gdrcp", "gdrcp, buffered"
+	}})
+	part := max(o.guestDiskMiB/guestReadParts, 1)
+	read := busy.watch(&competitor{name: "dd from it", run: func(ctx context.Context) (float64, error) {
+		return seconds(ctx, "dd", "status=none", "bs=1M", fmt.Sprintf("count=%d", part), "if="+files.source, "of="+os.DevNull, "iflag=direct")
+	}})
+	little := guestDiskFiles{files.source + "-little", files.to + "-little"}
+	if err := writeRandom(little.source, startMiB<<20); err != nil {
+		return err
+	}
+	const direct, buffered, start = "gdrcp", "gdrcp, buffered", "gdrcp, little"
 	values, err := alternate(ctx, o.log, o.rounds, []*competitor{
-		busy.watch(files.copying(o, direct)), busy.watch(files.copying(o, buffered, "--io", "buffered")), dd,
+		busy.watch(files.copying(o, direct)), busy.watch(files.copying(o, buffered, "--io", "buffered")), dd, read,
+		busy.watch(little.copying(o, start)), digesting(),
 	})
 	if err != nil {
 		return err
 	}
+	mib := float64(o.guestDiskMiB)
+	perWrite, perRead := median(values["dd"])/mib, median(values["dd from it"])/float64(part)
+	model := steady(mib, median(values[start])-startMiB*perWrite,
+		stage{"disk writes", 1, perWrite}, stage{"disk reads", 1, perRead},
+		processors(runtime.NumCPU(), median(busy["dd"])/mib+median(busy["dd from it"])/float64(part)+1/median(values["digests"])))
 	name := fmt.Sprintf("file of %d MiB on the guest's disk", o.guestDiskMiB)
 	fmt.Printf("\nBed: a disk of a guest with half as much memory as the file. QEMU lets it write 1.4 times as much a second as --io buffered reached\n" +
-		"in the guest before, whose disk had no such limit. dd only writes, and zeros. Processor time is the whole machine's, the kernel's included.\n")
+		"in the guest before, whose disk had no such limit. dd only writes, and zeros. Processor time is the whole machine's, the kernel's included.\n" +
+		modelNote + "\n")
 	return o.print([]row{
 		{name: name, unit: "s", ours: values[direct], peer: "dd past the page cache", peers: values["dd"], goal: guestDiskGoal},
 		{name: name, unit: "s", ours: values[direct], peer: "--io buffered", peers: values[buffered], goal: directGoal},
 		{name: name + ", processor time", unit: "CPU s", ours: busy[direct], peer: "--io buffered", peers: busy[buffered], goal: 1 / directCPUGoal},
+		o.modelRow(name, values[direct], "s", model),
 	})
 }

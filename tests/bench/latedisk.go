@@ -26,6 +26,8 @@ const (
 	growthGoal = 1.5
 	// lateParts divides the file for dd, which has one request under way.
 	lateParts = 8
+	// laterMiB is how much dd writes to the later disk.
+	laterMiB = 6
 )
 
 // lateDisk is an XFS on a disk that answers late (dm-delay), in a file in memory.
@@ -108,7 +110,7 @@ func benchLateDisk(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\nBed: a disk in a guest that answers each request %d ms late (dm-delay). dd has one request under way.\n", lateMs)
+	fmt.Printf("\nBed: a disk in a guest that answers each request %d ms late (dm-delay). dd has one request under way.\n%s\n", lateMs, modelNote)
 	return o.print(rows)
 }
 
@@ -135,20 +137,26 @@ func (o options) compareLateDisk(ctx context.Context, folder, source string) (ro
 			return compare(ctx, source, to, thorough)
 		}}
 	}
+	busy := busyTime{}
 	part := max(o.lateFileMiB/lateParts, 1)
 	alone := func(name string, prepare func(context.Context) error, operands ...string) *competitor {
-		return &competitor{name: name, prepare: prepare, run: func(ctx context.Context) (float64, error) {
+		return busy.watch(&competitor{name: name, prepare: prepare, run: func(ctx context.Context) (float64, error) {
 			took, err := seconds(ctx, append([]string{"dd", "status=none", "bs=1M", fmt.Sprintf("count=%d", part)}, operands...)...)
 			return rate(part, took), err
-		}}
+		}})
 	}
-	values, err := alternate(ctx, o.log, o.rounds, []*competitor{
+	ends, err := o.lateEnds(ctx, folder, copied)
+	if err != nil {
+		return nil, err
+	}
+	values, err := alternate(ctx, o.log, o.rounds, append(ends,
+		digesting(),
 		alone("dd to it", allocation(copied, part), "if="+source, "of="+copied, "oflag=direct", "conv=notrunc"),
 		copying("to it", source, copied),
 		alone("dd from it", nil, "if="+onIt, "of="+os.DevNull, "iflag=direct"),
 		copying("from it", onIt, inMemory),
 		copying("from it to it", onIt, copied),
-	})
+	))
 	row := func(ours, peer string) row {
 		return row{name: fmt.Sprintf("file of %d MiB, disk late by %d ms, %s", o.lateFileMiB, lateMs, ours), unit: "MiB/s", ours: values[ours],
 			peer: "dd, 1 request at a time", peers: values[peer], goal: lateGoal}
@@ -157,15 +165,26 @@ func (o options) compareLateDisk(ctx context.Context, folder, source string) (ro
 		return nil, err
 	}
 	rows = append(rows, row("to it", "dd to it"), row("from it", "dd from it"), row("from it to it", "dd to it"))
-	grown, err := o.compareGrowth(ctx, d, source, copied)
-	return append(rows, grown), err
+	c := lateCostsOf(values, busy, part)
+	for _, way := range []struct {
+		name  string
+		costs copyCosts
+	}{{"to it", c.to(o.lateFileMiB)}, {"from it", c.from(o.lateFileMiB)}, {"from it to it", c.fromTo(o.lateFileMiB)}} {
+		rows = append(rows, o.modelRow(row(way.name, "").name, values[way.name], "MiB/s", way.costs))
+	}
+	grown, err := o.compareGrowth(ctx, d, c, folder, source, copied)
+	return append(rows, grown...), err
 }
 
 // compareGrowth shows what it brings that a ring grows whose workers all wait for the disk, on a
 // machine that has the workers.
-func (o options) compareGrowth(ctx context.Context, d *lateDisk, source, to string) (r row, err error) {
+func (o options) compareGrowth(ctx context.Context, d *lateDisk, c lateCosts, folder, source, to string) (rows []row, err error) {
 	if err := d.answerAfter(ctx, laterMs); err != nil {
-		return r, err
+		return nil, err
+	}
+	ends, err := o.lateEnds(ctx, folder, to, "env", fmt.Sprintf("GOMAXPROCS=%d", laterProcessors))
+	if err != nil {
+		return nil, err
 	}
 	copying := func(name string, extra ...string) *competitor {
 		return &competitor{name: name, prepare: removal(to), run: func(ctx context.Context) (float64, error) {
@@ -178,7 +197,22 @@ func (o options) compareGrowth(ctx context.Context, d *lateDisk, source, to stri
 		}}
 	}
 	const ours, peer = "rings grow", "--slots 16"
-	values, err := alternate(ctx, o.log, o.rounds, []*competitor{copying(ours), copying(peer, "--slots", "16")})
-	return row{name: fmt.Sprintf("file of %d MiB to a disk late by %d ms, %d processors, %s", o.lateFileMiB, laterMs, laterProcessors, ours),
-		unit: "MiB/s", ours: values[ours], peer: peer, peers: values[peer], goal: growthGoal}, err
+	values, err := alternate(ctx, o.log, o.rounds, append(ends,
+		&competitor{name: "dd to it", prepare: allocation(to, laterMiB), run: func(ctx context.Context) (float64, error) {
+			took, err := seconds(ctx, "dd", "status=none", "bs=1M", fmt.Sprintf("count=%d", laterMiB), "if="+source, "of="+to, "oflag=direct", "conv=notrunc")
+			return rate(laterMiB, took), err
+		}},
+		copying(ours), copying(peer, "--slots", "16")))
+	if err != nil {
+		return nil, err
+	}
+	c.follow(values) // what it takes of the processors stays as it was
+	name := func(ring string) string {
+		return fmt.Sprintf("file of %d MiB to a disk late by %d ms, %d processors, %s", o.lateFileMiB, laterMs, laterProcessors, ring)
+	}
+	return []row{
+		{name: name(ours), unit: "MiB/s", ours: values[ours], peer: peer, peers: values[peer], goal: growthGoal},
+		o.modelRow(name(ours), values[ours], "MiB/s", c.growing(o.lateFileMiB, 16, 4*laterProcessors)),
+		o.modelRow(name(peer), values[peer], "MiB/s", c.withMarks(c.steadyTo(o.lateFileMiB, 16))),
+	}, nil
 }

@@ -88,6 +88,22 @@ func seconds(ctx context.Context, argv ...string) (float64, error) {
 	return time.Since(start).Seconds(), err
 }
 
+// together runs commands beside each other and returns how long all of them took.
+func together(ctx context.Context, commands ...[]string) (float64, error) {
+	start, ended := time.Now(), make(chan error, len(commands))
+	for _, argv := range commands {
+		go func() {
+			_, err := output(ctx, argv...)
+			ended <- err
+		}()
+	}
+	var err error
+	for range commands {
+		err = errors.Join(err, <-ended)
+	}
+	return time.Since(start).Seconds(), err
+}
+
 // rate turns the time that a number of MiB took into MiB/s.
 func rate(mib int, seconds float64) float64 { return float64(mib) / seconds }
 

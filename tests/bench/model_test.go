@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// TestForecast: each stage can be the one that is full first, and what a copy takes
-// follows from its rate.
-func TestForecast(t *testing.T) {
+// TestSink: each stage can be the one that is full first, and what a copy takes follows from
+// its rate.
+func TestSink(t *testing.T) {
 	quick := costs{digestGBs: 20, chunkTaken: time.Microsecond}
+	share := 4096.0 / (4096 + 82)
 	for _, c := range []struct {
 		name  string
 		costs costs
@@ -20,21 +21,23 @@ func TestForecast(t *testing.T) {
 		full  string
 		gbs   float64
 	}{
-		{"one rail", quick, 1, 100, "wire", 12.125},
+		{"one rail", quick, 1, 100, "wire", 12.5 * share},
+		{"two rails", quick, 2, 400, "wire", 100 * share},
 		{"the memory of one socket", quick, 1, 800, "memory", 250.0 / 3},
 		{"the memory of two", quick, 8, 400, "memory", 500.0 / 3},
 		{"slow digests", costs{digestGBs: 1}, 4, 100, "workers that compute", 24},
+		{"slow writes", costs{digestGBs: 10}, 8, 400, "writes under way", 96 * 1.048576 / (0.1048576 + 0.5)},
 	} {
-		f := forecastOf(c.costs, c.rails, c.gbps)
-		if f.full != c.full || math.Abs(f.rateGBs-c.gbs) > 1e-6*c.gbs {
-			t.Errorf("%s: %s is full first, at %v GB/s; want %s at %v", c.name, f.full, f.rateGBs, c.full, c.gbs)
+		s := sinkOf(c.costs, c.rails, c.gbps)
+		if s.full != c.full || math.Abs(s.rateGBs-c.gbs) > 1e-6*c.gbs {
+			t.Errorf("%s: %s is full first, at %v GB/s; want %s at %v", c.name, s.full, s.rateGBs, c.full, c.gbs)
 		}
-		if f.moved != f.rateGBs*directPasses || f.disks != f.rateGBs/diskGBs {
-			t.Errorf("%s: %+v", c.name, f)
+		if s.moved != s.rateGBs*directPasses || s.disks != s.rateGBs/diskGBs {
+			t.Errorf("%s: %+v", c.name, s)
 		}
 	}
-	if f := forecastOf(costs{digestGBs: 1}, 4, 100); math.Abs(f.processors-computing) > 1e-9 {
-		t.Errorf("where %d workers compute all the time %v processors are busy", computing, f.processors)
+	if s := sinkOf(costs{digestGBs: 1}, 4, 100); math.Abs(s.processors-computing) > 1e-9 {
+		t.Errorf("where %d workers compute all the time %v processors are busy", computing, s.processors)
 	}
 }
 
@@ -58,8 +61,8 @@ func TestPrintModel(t *testing.T) {
 	if text := b.String(); strings.Count(text, " Gb/s  ") != 8 || !strings.Contains(text, "8 of 400 Gb/s") {
 		t.Errorf("printed:\n%s", text)
 	}
-	if rate := digestRate(); rate <= 0 {
-		t.Errorf("a processor digests %v GB/s", rate)
+	if rate := digestRate(8, 2); rate <= 0 {
+		t.Errorf("a processor digests %v MiB/s", rate)
 	}
 }
 
@@ -76,18 +79,5 @@ func TestParseBusy(t *testing.T) {
 	before, err := processorsBusy()
 	if err != nil || before <= 0 {
 		t.Errorf("this machine's processors were busy for %v s, %v", before, err)
-	}
-}
-
-// TestFileRate: a file goes as fast as all processors together make it, but no faster
-// than memory over the same wire, and begins after what every copy takes.
-func TestFileRate(t *testing.T) {
-	c := bedCosts{fixedSeconds: 1, fixedBusy: 0.5, memoryMiB: 100, fileMiB: 200, memoryBusy: 2.5, memoryRate: 1000, filesBusy: 4, processors: 2}
-	if got, want := c.fileRate(), 200/(1+200*0.02/busyShare); math.Abs(got-want) > 1e-9 {
-		t.Errorf("busy processors: %v MiB/s, want %v", got, want)
-	}
-	c.memoryRate = 25
-	if got, want := c.fileRate(), 200/(1+200/25.0); math.Abs(got-want) > 1e-9 {
-		t.Errorf("a busy wire: %v MiB/s, want %v", got, want)
 	}
 }

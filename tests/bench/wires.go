@@ -10,9 +10,12 @@ import (
 	"time"
 )
 
-// wireRate is the rate of a wire between two guests, in the words of tc(8): far below what
-// an emulated processor moves over it, so that the wires bound the copy.
-const wireRate = "20mbit"
+// wireMbit is the rate of a wire between two guests: far below what an emulated processor
+// moves over it, so that the wires bound the copy. wireRate says it in the words of tc(8).
+const (
+	wireMbit = 20
+	wireRate = "20mbit"
+)
 
 // wireSlots are few: a whole ring goes over the first rail before the second has joined,
 // and over so slow a wire that takes long.
@@ -20,11 +23,31 @@ const wireSlots = "4"
 
 // wiredDevices are two rails of a kind, each with a wire of its own (tests/bed/bed), and
 // where the other guest is on the first.
-type wiredDevices struct{ kind, first, wires, address string }
+type wiredDevices struct {
+	kind, first, wires, address string
+	share                       float64 // of payload in what a wire carries
+}
+
+// wireMTU is how long a packet on a wire may be (tests/bed/bed).
+const wireMTU = 4200
 
 var wired = []wiredDevices{
-	{"rxe (RoCEv2)", "rxe0", "eth0 eth2", "10.7.0.2"},
-	{"siw (iWARP)", "siw0", "eth1 eth3", "10.8.0.2"},
+	{"rxe (RoCEv2)", "rxe0", "eth0 eth2", "10.7.0.2", payloadShare(4096, ethernetHeader+roceHeaders)},
+	{"siw (iWARP)", "siw0", "eth1 eth3", "10.8.0.2", payloadShare(wireMTU-iwarpHeaders, ethernetHeader+iwarpHeaders)},
+}
+
+// wireFiles are the files that go from guest to guest. Both guests make the same.
+type wireFiles struct{ wires, far, kibibyte string }
+
+// sourceOf is which of the files a copy of that name is of.
+func (f wireFiles) sourceOf(name string) string {
+	switch {
+	case strings.HasPrefix(name, farPrefix):
+		return f.far
+	case strings.HasPrefix(name, startPrefix):
+		return f.kibibyte
+	}
+	return f.wires
 }
 
 // guests is what two guests of the bed tell each other: files in a folder that both have.
@@ -74,24 +97,24 @@ func benchWires(ctx context.Context, o options, node, shared string) error {
 		return fmt.Errorf("make folder: %w", err)
 	}
 	defer os.RemoveAll(folder)
-	source, far := filepath.Join(folder, "source"), filepath.Join(folder, "far") // both guests make the same
-	if err := errors.Join(writeRandom(source, int64(o.wiresMiB)<<20), writeRandom(far, int64(o.farMiB)<<20)); err != nil {
+	files := wireFiles{filepath.Join(folder, "source"), filepath.Join(folder, "far"), filepath.Join(folder, "kibibyte")}
+	if err := errors.Join(writeRandom(files.wires, int64(o.wiresMiB)<<20), writeRandom(files.far, int64(o.farMiB)<<20), writeRandom(files.kibibyte, 1<<10)); err != nil {
 		return err
 	}
 	if node != "a" {
-		return o.beSink(ctx, g, folder, source, far)
+		return o.beSink(ctx, g, folder, files)
 	}
-	rows, err := o.beSource(ctx, g, source, far)
+	rows, err := o.beSource(ctx, g, files)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\nBed: two guests with emulated CPUs, files in /dev/shm. Two wires of %s between them, and then one that takes %s.\n", wireRate, farDelay)
+	fmt.Printf("\nBed: two guests with emulated CPUs, files in /dev/shm. Two wires of %s between them, and then one that takes %s.\n%s\n", wireRate, farDelay, modelNote)
 	return o.print(rows)
 }
 
 // beSource compares, and has the sink look at what arrived. In every case it tells the
 // sink when there is no more to come.
-func (o options) beSource(ctx context.Context, g guests, source, far string) (rows []row, err error) {
+func (o options) beSource(ctx context.Context, g guests, files wireFiles) (rows []row, err error) {
 	var names []string
 	defer func() {
 		if err != nil {
@@ -105,13 +128,13 @@ func (o options) beSource(ctx context.Context, g guests, source, far string) (ro
 		return nil, err
 	}
 	for _, d := range wired {
-		more, copies, err := o.compareWires(ctx, d, source)
+		more, copies, err := o.compareWires(ctx, d, files)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", d.kind, err)
 		}
 		rows, names = append(rows, more...), append(names, copies...)
 	}
-	more, copies, err := o.compareFar(ctx, far)
+	more, copies, err := o.compareFar(ctx, files)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +157,7 @@ func (o options) shareKey(g guests) error {
 
 // beSink serves until the source has copied, and tells what it finds wrong with what
 // arrived.
-func (o options) beSink(ctx context.Context, g guests, folder, source, far string) error {
+func (o options) beSink(ctx context.Context, g guests, folder string, files wireFiles) error {
 	key, err := g.hearSoon(ctx, keyIsThere)
 	if err == nil {
 		err = os.WriteFile(os.Getenv("GDRCP_KEY_FILE"), []byte(key), 0o600)
@@ -157,7 +180,7 @@ func (o options) beSink(ctx context.Context, g guests, folder, source, far strin
 	}
 	var errs []error
 	for name := range strings.FieldsSeq(names) {
-		errs = append(errs, compare(ctx, sourceOf(name, source, far), filepath.Join(dst, name), true))
+		errs = append(errs, compare(ctx, files.sourceOf(name), filepath.Join(dst, name), true))
 	}
 	wrong := ""
 	if err := errors.Join(errs...); err != nil {
@@ -167,21 +190,37 @@ func (o options) beSink(ctx context.Context, g guests, folder, source, far strin
 }
 
 // compareWires times copies over one and over two wires, and returns the names of all.
-func (o options) compareWires(ctx context.Context, d wiredDevices, source string) (rows []row, names []string, err error) {
+func (o options) compareWires(ctx context.Context, d wiredDevices, files wireFiles) (rows []row, names []string, err error) {
 	fmt.Fprintf(o.log, "bed: two wires of %s, %s, seconds\n", wireRate, d.kind)
 	for wire := range strings.FieldsSeq(d.wires) {
 		if _, err := output(ctx, "tc", "qdisc", "replace", "dev", wire, "root", "tbf", "rate", wireRate, "burst", "128kb", "limit", "1mb"); err != nil {
 			return nil, nil, err
 		}
 	}
-	over := func(name string, extra ...string) *competitor {
+	over := func(name, source, prefix string, extra ...string) *competitor {
 		return &competitor{name: name, cold: true, run: func(ctx context.Context) (float64, error) {
-			copied := fmt.Sprintf("%s-%d", d.first, len(names))
+			copied := fmt.Sprintf("%s%s-%d", prefix, d.first, len(names))
 			names = append(names, copied)
 			return seconds(ctx, o.copyArgs("verbs", append(extra, "--require", "verbs", "--slots", wireSlots), source, d.address, copied)...)
 		}}
 	}
-	values, err := alternate(ctx, o.log, o.rounds, []*competitor{over("one rail", "--rails", "1", "--rail", d.first), over("two rails", "--rails", "2")})
-	name := fmt.Sprintf("%s: %d MiB over two wires of %s", d.kind, o.wiresMiB, wireRate)
-	return []row{{name: name, unit: "s", ours: values["two rails"], peer: "one of them", peers: values["one rail"], goal: twoRailsGoal}}, names, err
+	const one, two, oneStart, twoStart = "one rail", "two rails", "one rail, 1 KiB", "two rails, 1 KiB"
+	values, err := alternate(ctx, o.log, o.rounds, []*competitor{
+		over(one, files.wires, "", "--rails", "1", "--rail", d.first), over(oneStart, files.kibibyte, startPrefix, "--rails", "1", "--rail", d.first),
+		over(two, files.wires, "", "--rails", "2"), over(twoStart, files.kibibyte, startPrefix, "--rails", "2"),
+	})
+	if err != nil {
+		return nil, names, err
+	}
+	name := func(wires string) string {
+		return fmt.Sprintf("%s: %d MiB over %s of %s", d.kind, o.wiresMiB, wires, wireRate)
+	}
+	model := func(rails int, start string) copyCosts {
+		return steady(float64(o.wiresMiB), median(values[start]), stage{"wire", float64(rails), secondsPerMiB(wireMbit, d.share)})
+	}
+	return []row{
+		{name: name("two wires"), unit: "s", ours: values[two], peer: "one of them", peers: values[one], goal: twoRailsGoal},
+		o.modelRow(name("one wire"), values[one], "s", model(1, oneStart)),
+		o.modelRow(name("two wires"), values[two], "s", model(2, twoStart)),
+	}, names, nil
 }

@@ -52,8 +52,9 @@ func (o options) moving(source, to string) *competitor {
 // deviceCosts are what the stages of copies over a device of the bed take, measured each by
 // itself.
 type deviceCosts struct {
-	wire       float64 // what ib_write_bw moves, in MiB/s
-	engineBusy float64 // for a MiB from memory to memory, without digests
+	wire       float64 // MiB/s
+	engineBusy float64 // of the processors, for a MiB from memory to memory without digests
+	share      float64 // of the time for which such a copy keeps them busy: its threads wait for each other
 	digestBusy float64 // for a MiB, at one end
 	filesBusy  float64 // for reading and writing a MiB, without a network
 	start      float64 // seconds that a copy of nearly nothing takes
@@ -61,26 +62,26 @@ type deviceCosts struct {
 
 // memory are the costs of a bench, which does not time its start. ends is how many ends digest.
 func (c deviceCosts) memory(mib, ends int) copyCosts {
-	return steady(float64(mib), 0, stage{"wire", 1, 1 / c.wire},
-		processors(runtime.NumCPU(), c.engineBusy+float64(ends)*c.digestBusy))
+	return steady(float64(mib), 0, stage{"wire", 1, 1 / c.wire}, processors(c.share, c.engineBusy+float64(ends)*c.digestBusy))
 }
 
 // file are the costs of a copy of a file.
 func (c deviceCosts) file(mib int) copyCosts {
-	return steady(float64(mib), c.start, stage{"wire", 1, 1 / c.wire},
-		processors(runtime.NumCPU(), c.engineBusy+2*c.digestBusy+c.filesBusy))
+	return steady(float64(mib), c.start, stage{"wire", 1, 1 / c.wire}, processors(c.share, c.engineBusy+2*c.digestBusy+c.filesBusy))
 }
 
 // modelRows hold the copies over a device against the model. values and b are of the
-// competitors.
+// competitors, and wire of ib_write_bw, whose busy polling may take from an emulated wire what a
+// copy leaves to it.
 func (o options) modelRows(d bedDevice, wire []float64, values map[string][]float64, b busyTime) []row {
 	c := deviceCosts{
-		wire:       median(wire),
+		wire:       max(median(wire), median(values["half"])), // it carries what anything moved over it
 		engineBusy: (median(b["half"]) - median(b["one chunk"])) / float64(d.memoryMiB/2-1),
 		digestBusy: 1 / median(values["digests"]),
 		filesBusy:  median(b["files"]) / float64(o.bedFileMiB),
 		start:      median(values["kibibyte"]),
 	}
+	c.share = min(c.engineBusy*median(values["half"])/float64(runtime.NumCPU()), 1)
 	held := func(name, of string, costs copyCosts) row {
 		return o.modelRow(d.kind+": "+name, values[of], "MiB/s", costs)
 	}

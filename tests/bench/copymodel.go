@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 )
 
@@ -10,13 +11,8 @@ import (
 // that is full first. Beside that there is what a copy takes before its first byte and after
 // its last one.
 
-const (
-	// modelWithin is how far a copy may be from what the model says of it.
-	modelWithin = 0.15
-	// busyShare is how busy a copy keeps the processors of the bed at most: threads wait for
-	// each other. It is the one figure that was fitted to copies there.
-	busyShare = 0.9
-)
+// modelWithin is how far a copy may be from what the model says of it.
+const modelWithin = 0.15
 
 // stage is a part of a copy: so many rails, processors, workers or requests work at once, and
 // each takes so long for a MiB.
@@ -28,9 +24,10 @@ type stage struct {
 // mibPerSecond is what the stage lets pass.
 func (s stage) mibPerSecond() float64 { return s.atOnce / s.secondsPerMiB }
 
-// processors is the stage of so many processors, which are busy so long for a MiB.
-func processors(count int, busyPerMiB float64) stage {
-	return stage{"processors", busyShare * float64(count), busyPerMiB}
+// processors is the stage of this machine's, which are busy so long for a MiB, for a share of
+// the time at most.
+func processors(share, busyPerMiB float64) stage {
+	return stage{"processors", share * float64(runtime.NumCPU()), busyPerMiB}
 }
 
 // spell is a part of a copy's time in which its stages stay the same.
@@ -118,8 +115,8 @@ func (o options) modelRow(name string, measured []float64, unit string, c copyCo
 }
 
 // modelNote is printed above a table that has rows of the model.
-const modelNote = "The model says what a copy takes by costs that were measured in this run, and names the stage that is full first. Fitted to copies\n" +
-	"in the bed is one figure: of the time of the processors a copy uses 0.9 at most."
+const modelNote = "The model says what a copy takes by costs that were measured in this run beside it, and names the stage that is full first. Nothing in\n" +
+	"it was fitted to copies."
 
 // ethernet and the others are bytes of a packet that are no payload, by their standards.
 const (

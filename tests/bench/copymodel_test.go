@@ -62,8 +62,8 @@ func TestForecastIsMonotonic(t *testing.T) {
 }
 
 func TestProcessors(t *testing.T) {
-	if got, want := processors(2, 0.01).mibPerSecond(), 200*busyShare; !near(got, want) {
-		t.Errorf("two processors that are busy for 10 ms with a MiB let %v MiB/s pass, want %v", got, want)
+	if got, want := processors(0.5, 0.01).mibPerSecond(), 50*float64(runtime.NumCPU()); !near(got, want) {
+		t.Errorf("processors that are busy for 10 ms with a MiB, half of the time, let %v MiB/s pass, want %v", got, want)
 	}
 }
 
@@ -102,25 +102,36 @@ func TestModelRow(t *testing.T) {
 func TestDeviceRows(t *testing.T) {
 	o := options{log: io.Discard, sizes: sizes{bedFileMiB: 100}}
 	d := bedDevice{kind: "d", memoryMiB: 200}
-	values := map[string][]float64{"none": {1}, "xxh3": {1}, "gdrcp": {1}, "digests": {100}, "kibibyte": {2}}
+	values := map[string][]float64{"none": {1}, "xxh3": {1}, "gdrcp": {1}, "digests": {100}, "kibibyte": {2}, "half": {0.8 * float64(runtime.NumCPU()) / 0.02}}
 	busy := busyTime{"half": {2.98}, "one chunk": {1}, "files": {3}} // 20 ms for a MiB, and 30 for files
-	both := busyShare * float64(runtime.NumCPU())
+	both := 0.8 * float64(runtime.NumCPU())                          // as busy as with half of the bytes
 	for _, c := range []struct {
 		wire float64
 		full string
 		want []float64
 	}{
 		{1e6, "processors", []float64{both / 0.02, both / 0.04, 100 / (2 + 100*0.07/both)}},
-		{1, "wire", []float64{1, 1, 100 / 102.0}},
+		// Half of the bytes went faster than by ib_write_bw.
+		{1, "processors", []float64{both / 0.02, both / 0.04, 100 / (2 + 100*0.07/both)}},
 	} {
 		rows := o.modelRows(d, []float64{c.wire}, values, busy)
 		for i, r := range rows {
-			if r.unit != "MiB/s" || !near(r.peers[0], c.want[i]) || r.peer != "the model, "+c.full {
+			if r.unit != "MiB/s" || !near(r.peers[0], c.want[i]) || i > 0 && r.peer != "the model, "+c.full {
 				t.Errorf("wire of %v MiB/s: %+v, want %v", c.wire, r, c.want[i])
 			}
 		}
 		if len(rows) != len(c.want) {
 			t.Errorf("%d rows", len(rows))
+		}
+	}
+}
+
+// TestDeviceWire: a wire that carries less than the processors could move is full first.
+func TestDeviceWire(t *testing.T) {
+	c := deviceCosts{wire: 50, engineBusy: 0.001, share: 1, digestBusy: 0.001, filesBusy: 0.001, start: 1}
+	for name, costs := range map[string]copyCosts{"memory": c.memory(100, 2), "file": c.file(100)} {
+		if f := costs.forecast(); f.full.name != "wire" || !near(f.seconds-costs.fixedSeconds, 2) {
+			t.Errorf("%s: %+v", name, f)
 		}
 	}
 }

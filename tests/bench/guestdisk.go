@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 )
 
@@ -101,7 +100,7 @@ func compareGuestDisk(ctx context.Context, o options, files guestDiskFiles) erro
 	perWrite, perRead := median(values["dd"])/mib, median(values["dd from it"])/float64(part)
 	model := steady(mib, median(values[start])-startMiB*perWrite,
 		stage{"disk writes", 1, perWrite}, stage{"disk reads", 1, perRead},
-		processors(runtime.NumCPU(), median(busy["dd"])/mib+median(busy["dd from it"])/float64(part)+1/median(values["digests"])))
+		processors(1, median(busy["dd"])/mib+median(busy["dd from it"])/float64(part)+1/median(values["digests"])))
 	name := fmt.Sprintf("file of %d MiB on the guest's disk", o.guestDiskMiB)
 	fmt.Printf("\nBed: a disk of a guest with half as much memory as the file. QEMU lets it write 1.4 times as much a second as --io buffered reached\n" +
 		"in the guest before, whose disk had no such limit. dd only writes, and zeros. Processor time is the whole machine's, the kernel's included.\n" +

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
-	"runtime"
 	"slices"
 )
 
@@ -66,7 +65,7 @@ func (c *lateCosts) follow(values map[string][]float64) {
 
 // from are the costs of a copy from the disk into memory.
 func (c lateCosts) from(mib int) copyCosts {
-	return steady(float64(mib), c.startMemory, stage{"disk reads", lateRequests, c.read}, processors(runtime.NumCPU(), c.readBusy+c.digestBusy))
+	return steady(float64(mib), c.startMemory, stage{"disk reads", lateRequests, c.read}, processors(1, c.readBusy+c.digestBusy))
 }
 
 // to are the costs of a copy from memory to the disk, and fromTo of one from the disk to itself.
@@ -76,7 +75,7 @@ func (c lateCosts) fromTo(mib int) copyCosts {
 	costs := c.steadyTo(mib, lateRequests)
 	costs.spells[0].stages = []stage{
 		{"disk writes", lateRequests, c.write}, {"disk reads", lateRequests, c.read},
-		processors(runtime.NumCPU(), c.writeBusy+c.readBusy+c.digestBusy),
+		processors(1, c.writeBusy+c.readBusy+c.digestBusy),
 	}
 	return c.withMarks(costs)
 }
@@ -88,7 +87,7 @@ func (c lateCosts) steadyTo(mib, requests int) copyCosts {
 
 // writes are the stages of a copy from memory.
 func (c lateCosts) writes(requests int) []stage {
-	return []stage{{"disk writes", float64(requests), c.write}, processors(runtime.NumCPU(), c.writeBusy+c.digestBusy)}
+	return []stage{{"disk writes", float64(requests), c.write}, processors(1, c.writeBusy+c.digestBusy)}
 }
 
 // The rule of marks, which bring to the disk on the way what has arrived (xfer/resume.go): no
@@ -114,8 +113,8 @@ func (c lateCosts) withMarks(costs copyCosts) copyCosts {
 func (c lateCosts) growing(mib, slots, workers int) copyCosts {
 	costs := c.steadyTo(mib, slots)
 	costs.spells = nil
-	at := 0.0
-	for _, g := range growthOf(c.write, slots, workers) {
+	at := c.startMemory // the looks begin with the session
+	for _, g := range growthOf(c.write, c.startMemory, slots, workers) {
 		costs.spells = append(costs.spells, spell{g.at - at, c.writes(g.from)})
 		at = g.at
 	}
@@ -135,13 +134,14 @@ type grown struct {
 	from int
 }
 
-// growthOf works out when a ring of so many slots grows, where each request takes so many seconds
-// and all workers do nothing but wait for them.
-func growthOf(request float64, slots, most int) (steps []grown) {
-	began := []grown{{0, slots}} // when workers began, and how many
+// growthOf works out when a ring of so many slots grows, in seconds of its session, where the first
+// requests are made after start, each takes so many seconds, and all workers do nothing but wait
+// for them.
+func growthOf(request, start float64, slots, most int) (steps []grown) {
+	began := []grown{{start, slots}} // when workers began, and how many
 	ended := func(at float64) (n float64) {
 		for _, w := range began {
-			n += float64(w.from) * math.Floor((at-w.at)/request)
+			n += float64(w.from) * math.Floor(max(at-w.at, 0)/request)
 		}
 		return n
 	}

@@ -68,18 +68,21 @@ func TestGrowthOf(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		request float64
+		start   float64
 		most    int
 		want    []grown
 	}{
-		{"no room", 0.4, 16, nil},
-		{"one step", 0.5, 32, []grown{{0.5, 16}}},
-		{"two steps", 0.5, 48, []grown{{0.5, 16}, {1, 32}}},
-		{"looks that find no wait at its end", 2, 48, []grown{{2, 16}, {4, 32}}},
+		{"no room", 0.4, 0, 16, nil},
+		{"one step", 0.5, 0, 32, []grown{{0.5, 16}}},
+		{"two steps", 0.5, 0, 48, []grown{{0.5, 16}, {1, 32}}},
+		{"looks that find no wait at its end", 2, 0, 48, []grown{{2, 16}, {4, 32}}},
+		// At 1 s a wait of 0.5 s has ended, half of the lap.
+		{"a late start", 0.5, 0.5, 32, []grown{{1.5, 16}}},
 		// Of each lap of 0.5 s the first two looks see 0.35 s of waiting, and the third twice that.
-		{"looks that see one wait", 0.35, 32, []grown{{1.5, 16}}},
-		{"waits too short for a look to miss", 0.01, 32, []grown{{0.5, 16}}},
+		{"looks that see one wait", 0.35, 0, 32, []grown{{1.5, 16}}},
+		{"waits too short for a look to miss", 0.01, 0, 32, []grown{{0.5, 16}}},
 	} {
-		if got := growthOf(c.request, 16, c.most); !slices.Equal(got, c.want) {
+		if got := growthOf(c.request, c.start, 16, c.most); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}

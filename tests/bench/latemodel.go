@@ -51,14 +51,16 @@ func lateCostsOf(values map[string][]float64, b busyTime, ddMiB int) lateCosts {
 	c := lateCosts{
 		read:      1 / median(values["dd from it"]),
 		writeBusy: median(b["dd to it"]) / float64(ddMiB), readBusy: median(b["dd from it"]) / float64(ddMiB),
-		digestBusy: 1 / median(values["digests"]), startMemory: median(values["little in memory"]),
+		digestBusy: 1 / median(values["digests"]),
 	}
 	c.follow(values)
 	return c
 }
 
-// follow takes from what measured it what changes with how late the disk is.
+// follow takes from what measured it what changes with how late the disk is, or with how many
+// processors a copy takes the guest to have.
 func (c *lateCosts) follow(values map[string][]float64) {
+	c.startMemory = median(values["little in memory"])
 	c.write, c.startDisk = 1/median(values["dd to it"]), median(values["little to it"])
 	c.sync = median(values["sync"]) - c.write
 }

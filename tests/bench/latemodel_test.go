@@ -24,9 +24,9 @@ func TestLateCosts(t *testing.T) {
 
 // TestLaterCosts: of a disk that answers later what the processors do stays the same.
 func TestLaterCosts(t *testing.T) {
-	c := lateCosts{write: 0.1, writeBusy: 0.01, digestBusy: 0.001, startDisk: 1, sync: 0.2}
-	c.follow(map[string][]float64{"dd to it": {2}, "little to it": {3}, "sync": {1.25}})
-	if want := (lateCosts{write: 0.5, writeBusy: 0.01, digestBusy: 0.001, startDisk: 3, sync: 0.75}); c != want {
+	c := lateCosts{write: 0.1, writeBusy: 0.01, digestBusy: 0.001, startMemory: 0.1, startDisk: 1, sync: 0.2}
+	c.follow(map[string][]float64{"little in memory": {0.5}, "dd to it": {2}, "little to it": {3}, "sync": {1.25}})
+	if want := (lateCosts{write: 0.5, writeBusy: 0.01, digestBusy: 0.001, startMemory: 0.5, startDisk: 3, sync: 0.75}); c != want {
 		t.Errorf("costs %+v, want %+v", c, want)
 	}
 }

@@ -52,12 +52,24 @@ func (o options) moving(source, to string) *competitor {
 // deviceCosts are what the stages of copies over a device of the bed take, measured each by
 // itself.
 type deviceCosts struct {
-	wire       float64 // MiB/s
+	wire       float64 // what ib_write_bw moves, in MiB/s
 	engineBusy float64 // of the processors, for a MiB from memory to memory without digests
 	share      float64 // of the time for which such a copy keeps them busy: its threads wait for each other
 	digestBusy float64 // for a MiB, at one end
 	filesBusy  float64 // for reading and writing a MiB, without a network
 	start      float64 // seconds that a copy of nearly nothing takes
+}
+
+// wireIsFull is the part of ib_write_bw's rate from which a copy is taken to fill the wire.
+const wireIsFull = 0.95
+
+// shareOf is for how much of the time a copy from memory to memory of such a rate keeps the
+// processors busy. Where it fills the wire, that does not tell how busy they can be.
+func (c deviceCosts) shareOf(mibPerSecond float64) float64 {
+	if mibPerSecond >= wireIsFull*c.wire {
+		return 1
+	}
+	return min(c.engineBusy*mibPerSecond/float64(runtime.NumCPU()), 1)
 }
 
 // memory are the costs of a bench, which does not time its start. ends is how many ends digest.
@@ -71,17 +83,16 @@ func (c deviceCosts) file(mib int) copyCosts {
 }
 
 // modelRows hold the copies over a device against the model. values and b are of the
-// competitors, and wire of ib_write_bw, whose busy polling may take from an emulated wire what a
-// copy leaves to it.
+// competitors, and wire of ib_write_bw.
 func (o options) modelRows(d bedDevice, wire []float64, values map[string][]float64, b busyTime) []row {
 	c := deviceCosts{
-		wire:       max(median(wire), median(values["half"])), // it carries what anything moved over it
+		wire:       median(wire),
 		engineBusy: (median(b["half"]) - median(b["one chunk"])) / float64(d.memoryMiB/2-1),
 		digestBusy: 1 / median(values["digests"]),
 		filesBusy:  median(b["files"]) / float64(o.bedFileMiB),
 		start:      median(values["kibibyte"]),
 	}
-	c.share = min(c.engineBusy*median(values["half"])/float64(runtime.NumCPU()), 1)
+	c.share = c.shareOf(median(values["half"]))
 	held := func(name, of string, costs copyCosts) row {
 		return o.modelRow(d.kind+": "+name, values[of], "MiB/s", costs)
 	}

@@ -111,17 +111,26 @@ func TestDeviceRows(t *testing.T) {
 		want []float64
 	}{
 		{1e6, "processors", []float64{both / 0.02, both / 0.04, 100 / (2 + 100*0.07/both)}},
-		// Half of the bytes went faster than by ib_write_bw.
-		{1, "processors", []float64{both / 0.02, both / 0.04, 100 / (2 + 100*0.07/both)}},
+		{1, "wire", []float64{1, 1, 100 / 102.0}},
 	} {
 		rows := o.modelRows(d, []float64{c.wire}, values, busy)
 		for i, r := range rows {
-			if r.unit != "MiB/s" || !near(r.peers[0], c.want[i]) || i > 0 && r.peer != "the model, "+c.full {
+			if r.unit != "MiB/s" || !near(r.peers[0], c.want[i]) || r.peer != "the model, "+c.full {
 				t.Errorf("wire of %v MiB/s: %+v, want %v", c.wire, r, c.want[i])
 			}
 		}
 		if len(rows) != len(c.want) {
 			t.Errorf("%d rows", len(rows))
+		}
+	}
+}
+
+// TestShareOf: a copy that fills the wire does not tell how busy the processors can be.
+func TestShareOf(t *testing.T) {
+	c := deviceCosts{wire: 100, engineBusy: 0.01 * float64(runtime.NumCPU())}
+	for rate, want := range map[float64]float64{50: 0.5, 94: 0.94, 95: 1, 300: 1} {
+		if got := c.shareOf(rate); !near(got, want) {
+			t.Errorf("at %v of 100 MiB/s the share is %v, want %v", rate, got, want)
 		}
 	}
 }

@@ -126,7 +126,7 @@ func (c lateCosts) growing(mib, slots, workers int) copyCosts {
 
 // The rule by which a ring grows (xfer/growth.go).
 const (
-	growthLook, allWait, growthGain = 0.5, 0.8, 1.1
+	growthLook, allBusy, growthGain = 0.5, 0.8, 1.1
 	mostLooks                       = 100
 )
 
@@ -156,7 +156,7 @@ func growthOf(request, start float64, slots, most int) (steps []grown) {
 		}
 		waiting, perSecond := n*request/(at-lap)/float64(workers), n/(at-lap)
 		lap = at
-		if waiting < allWait {
+		if waiting < allBusy {
 			continue
 		}
 		gains := perSecond >= best*growthGain

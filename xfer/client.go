@@ -47,7 +47,7 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 	if err != nil {
 		return nil, err
 	}
-	o.grows = o.grownSlots()
+	o.grows = o.grownSlots(o.Slots)
 	h.Paths, h.Terms.Name = []string{dst}, chunker.BaseName(sources[0])
 	if err := o.checkWhole(sources); err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	if err != nil {
 		return nil, err
 	}
-	o.grows = o.grownSlots()
+	o.grows = o.grownSlots(o.Slots)
 	h.Paths = paths
 	if err := o.checkWhole(paths); err != nil {
 		return nil, err
@@ -282,7 +282,7 @@ func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Opt
 		}
 		s.terms, s.into, s.knowsRegions, s.knowsNear = h.Terms, w.Into, w.Regions, w.Rails > 0
 		if w.MostSlots > 0 {
-			s.growth.bound = o.grows
+			s.growth.bound, s.growth.far = o.grows, max(s.terms.Slots-o.Slots, 0)
 		}
 		if h.Terms.Mode == wire.ModePull {
 			// Only this end knows the name. The server sends its own only so that both

@@ -70,7 +70,13 @@ func (e Endpoint) listens(ctx context.Context) (byTCP []netip.AddrPort, byVerbs 
 func (o *Options) atDoor(key trust.Key) *door.Client {
 	return &door.Client{
 		Key: key, QPs: o.QPs, Slots: o.Slots, ChunkBytes: o.ChunkBytes, Wish: o.wish(), Wire: o.Wire, Handshake: o.Timeouts.Handshake,
-		FarAway: o.sizeFromAfar,
+		FarAway: func(roundTrip time.Duration) (qps, slots, mostSlots int) {
+			qps, slots = o.sizeFromAfar(roundTrip)
+			if o.grows > 0 {
+				o.grows = o.grownSlots(slots)
+			}
+			return qps, slots, o.wish().MostSlots
+		},
 		Waiting: func(why string) { o.report(Event{Kind: EventWaiting, Text: why}) },
 	}
 }

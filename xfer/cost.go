@@ -71,7 +71,5 @@ func (s *session) spent(on stat.Stage, since int64) (now int64) {
 
 // waited is spent for what a worker does without a turn.
 func (s *session) waited(on stat.Stage, since int64) (now int64) {
-	now = s.tally.Spend(on, since, int(s.workers.Load()))
-	s.growth.held.ns.Add(now - since)
-	return now
+	return s.tally.Spend(on, since, int(s.workers.Load()))
 }

@@ -32,6 +32,7 @@ func (d *diskTime) leaveTurn() {
 func (d *diskTime) takeTurn() {
 	if d.waits {
 		d.lander.sink.session.waited(stat.Disk, d.from)
+		d.lander.turn.waited()
 		d.lander.turn.take()
 		d.from, d.waits = stat.Now(), false
 	}

@@ -282,6 +282,7 @@ func (s *source) diskSince(t *turn, from int64) (now int64) {
 		return s.session.spent(stat.Disk, from)
 	}
 	s.session.waited(stat.Disk, from)
+	t.waited()
 	t.take()
 	return stat.Now()
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"time"
 
@@ -17,78 +18,82 @@ const (
 	// there for that long.
 	growthLook = 500 * time.Millisecond
 	// allBusy is the part of its workers' time from which an end takes it that all of them are
-	// busy, and mostlyBusy the part from which the ring, and not the wire, may hold the copy up.
-	allBusy, mostlyBusy = 0.8, 0.5
+	// busy.
+	allBusy = 0.8
+	// fullRing is the part of a ring that workers hold from which it may be the ring that holds the
+	// copy up. The rest is on its way, or waits for others to go back with it.
+	fullRing = 0.6
 	// growthGain is how many times as many slots must end in a second after the ring has grown
 	// as before, if it is to grow again. A disk that has all that it can take only makes each
 	// request wait for longer.
 	growthGain = 1.1
+	// leastGrowth is how many times as many slots make it worth to register a ring once more.
+	leastGrowth = 1.25
 	// mostMoreSlots is by how many slots a ring grows at most, on any machine: one for each
 	// worker that waits.
 	mostMoreSlots = 96
 )
 
-// growth decides how far a ring grows. It is first made as large as the links need by what was
-// measured. Then, while all workers are busy, further ones may bring more beside those: there are as
-// many workers as there are slots for, up to a bound.
+// growth decides how far a ring grows: to what the links need by what is measured, and, while all
+// workers are busy, to twice the slots, because further workers may bring more beside those. There
+// are as many workers as there are slots for, up to a bound.
 type growth struct {
 	slots, most int
 	// workers is how many there are with so many slots.
 	workers func(slots int) int
-	// need is how many slots a ring needs of which each is held for so long, or 0 where nobody
-	// knows what the links carry.
-	need     func(heldSeconds float64) int
-	measured bool
-	// before is the most slots that ended in a second when all workers were busy. A disk is not as
-	// fast at each look, and must not be taken for a faster one for that.
-	before float64
+	// need is how many slots a ring needs by what was measured, or 0 where nobody knows what the
+	// links carry.
+	need func(heldLook) int
+	// byNeed and byWorkers are the most slots that ended in a second at looks for either reason. A
+	// disk is not as fast at each look, and must not be taken for a faster one for that.
+	byNeed, byWorkers float64
 }
 
 // next returns to how many slots the ring is to grow now, or 0, by what happened since it was
-// called last.
+// called last. It is no more than twice as many as there are.
 func (g *growth) next(l heldLook) (slots int) {
-	if !g.measured && l.perSecond > 0 {
-		g.measured = true
-		if slots = min(g.need(l.heldSeconds), g.most); l.busy >= mostlyBusy && slots > g.slots {
-			g.slots, g.before = slots, l.perSecond
-			return slots
+	most := min(2*g.slots, g.most)
+	if l.perSecond*l.heldSeconds >= fullRing*float64(g.slots) && gains(&g.byNeed, l.perSecond) {
+		if need := min(g.need(l), most); float64(need) >= leastGrowth*float64(g.slots) {
+			slots = need
 		}
 	}
-	slots = min(2*g.slots, g.most)
-	if l.busy < allBusy || g.workers(slots) == g.workers(g.slots) {
-		return 0
+	if l.busy >= allBusy && g.workers(most) > g.workers(g.slots) && gains(&g.byWorkers, l.perSecond) {
+		slots = most
 	}
-	gains := l.perSecond >= g.before*growthGain
-	g.before = max(g.before, l.perSecond)
-	if !gains {
-		return 0
-	}
-	g.slots = slots
+	g.slots = max(g.slots, slots)
 	return slots
+}
+
+// gains reports whether more slots have ended in a second than before, and notes how many have.
+func gains(before *float64, perSecond float64) bool {
+	more := perSecond >= *before*growthGain
+	*before = max(*before, perSecond)
+	return more
 }
 
 // mayGrow reports whether any look may make the ring grow.
 func (g *growth) mayGrow() bool {
-	return g.slots < g.most && (!g.measured && g.need(1) > 0 || g.workers(g.most) > g.workers(g.slots))
+	anyLook := heldLook{busy: 1, perSecond: 1, heldSeconds: 1}
+	return g.slots < g.most && (g.need(anyLook) > 0 || g.workers(g.most) > g.workers(g.slots))
 }
 
-// slotsNeeded is how many slots this end's ring needs of which each is held for so long. The ring
-// began with as many as heldSeconds need, and with more where the server is far away. It is 0 where
-// the rate of this end's devices is not known.
-func (s *session) slotsNeeded(heldFor float64) int {
-	bytesPerSecond := 0.0
+// slotsNeeded is how many slots this end's ring needs where each is held for as long as was measured: so many
+// as workers hold of what the links carry, those on their way, and a quarter that waits to go back
+// (creditBatch). The links carry what the devices here do, but perhaps no more than twice what
+// has come, because the other end's may be slower. It is 0 where the rate of these devices is not known.
+func (s *session) slotsNeeded(l heldLook) int {
+	perSecond := 0.0 // slots
 	for _, l := range s.links.snapshot() {
-		bytesPerSecond += l.gbps / 8 * 1e9
+		perSecond += l.gbps / 8 * 1e9 / float64(s.terms.ChunkBytes)
 	}
-	if bytesPerSecond == 0 {
+	if perSecond == 0 {
 		return 0
 	}
-	disks := 0
-	if s.terms.Codec == wire.CompressOff && !s.terms.Encrypted() {
-		disks = s.mostWorkers()
-	}
-	far := s.terms.Slots - max(DefaultSlots, slotsFor(bytesPerSecond, heldSeconds, s.terms.ChunkBytes, disks))
-	return max(far, 0) + slotsFor(bytesPerSecond, heldFor, s.terms.ChunkBytes, disks)
+	perSecond = min(perSecond, 2*l.perSecond)
+	held := min(perSecond*l.heldSeconds, float64(s.mostWorkers()))
+	onTheWay := perSecond*nearRoundTrip.Seconds() + float64(s.growth.far)
+	return int(math.Ceil((held + onTheWay) * 4 / 3))
 }
 
 // ringGrowth is what a session has for the growth of its rings.
@@ -97,6 +102,8 @@ type ringGrowth struct {
 	// where rings do not grow: because the peer does not know that they do, or because the user
 	// has said how large they are to be.
 	bound int
+	// far is how many slots the ring began with because the other end is far away.
+	far   int
 	held  heldTime
 	probe heldProbe // nil but in tests
 	// mu is held for reading while the ring is registered for a link, until the peer knows, and
@@ -146,7 +153,7 @@ func (s *session) watchRing(ctx context.Context, grow func(ctx context.Context, 
 	probe := s.growth.probe
 	if probe == nil {
 		m := &heldMeter{of: &s.growth.held, at: time.Now()}
-		probe = func() heldLook { return m.lap(int(s.workers.Load())) }
+		probe = func() heldLook { return m.lap(time.Now(), int(s.workers.Load())) }
 	}
 	tick := time.NewTicker(growthLook)
 	defer tick.Stop()
@@ -241,7 +248,7 @@ func (s *session) enlarge(slots int, access rdma.Access) (on []grownOn, err erro
 			for _, g := range on {
 				err = errors.Join(err, g.link.undo(g.payload, g.header))
 			}
-			return nil, err
+			return nil, errors.Join(err, own.Shrink(s.ringSlots(), slots))
 		}
 	}
 	s.growth.slots = slots
@@ -352,7 +359,7 @@ func (v *Server) growsAt(host *door.Session, s *session, h *wire.Hello) (giveBac
 	if len(s.limit) > 0 {
 		h.MostSlots = 0 // the welcome says so: more slots would be filled at once, and wait for the limit
 	}
-	s.growth.bound = h.MostSlots
+	s.growth.bound, s.growth.far = h.MostSlots, host.FarSlots
 	if h.Terms.Mode == wire.ModePush {
 		s.growth.bound = min(h.MostSlots, host.MostSlots) // its queue pairs have no more receives
 	}
@@ -375,12 +382,12 @@ func (v *Server) growsAt(host *door.Session, s *session, h *wire.Hello) (giveBac
 	}
 }
 
-// grownSlots is how many slots a ring of this copy may grow to, at either end; 0 where rings
-// are not to grow. They grow where the user has not said how large they are to be, and in host
-// memory.
-func (o *Options) grownSlots() int {
-	if !o.follows.slots || !o.inHost() || o.BytesPerSecond > 0 || o.Slots >= o.mostSlots() {
+// grownSlots is how many slots a ring of this copy that begins with so many may grow to, at either
+// end; 0 where rings are not to grow. They grow in host memory, where the user has not said how
+// large they are to be, and no limit of rate makes more of them pointless.
+func (o *Options) grownSlots(slots int) int {
+	if !o.follows.slots || !o.inHost() || o.BytesPerSecond > 0 || slots >= o.mostSlots() {
 		return 0
 	}
-	return min(o.Slots+mostMoreSlots, o.mostSlots())
+	return min(slots+mostMoreSlots, o.mostSlots())
 }

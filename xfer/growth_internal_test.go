@@ -16,7 +16,6 @@ import (
 	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/limit"
 	"gdrcp/xfer/internal/ring"
-	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sys/unix"
@@ -24,7 +23,7 @@ import (
 
 func TestRingGrowsWhileThatBringsMore(t *testing.T) {
 	const most = 112
-	g := growth{slots: 16, most: most, workers: func(slots int) int { return min(slots, 96) }, need: func(float64) int { return 0 }}
+	g := growth{slots: 16, most: most, workers: func(slots int) int { return min(slots, 96) }, need: func(heldLook) int { return 0 }}
 	for i, look := range []struct {
 		busy, perSecond float64
 		want            int
@@ -45,29 +44,26 @@ func TestRingGrowsWhileThatBringsMore(t *testing.T) {
 	}
 }
 
-// The first look that tells of slots makes the ring as large as the links need, if the workers are
-// busy at all: no other look does, and none makes it smaller.
-func TestRingGrowsToWhatWasMeasured(t *testing.T) {
+// A ring of which workers hold most grows to what the links need by what was measured, as long as
+// that brings more.
+func TestRingGrowsToWhatIsNeeded(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		need  int
 		looks []heldLook
 		want  []int
 	}{
-		{"held for longer than was thought", 60, []heldLook{{0.6, 5000, 0.01}, {0.6, 9000, 0.02}}, []int{60, 0}},
-		{"all are busy", 60, []heldLook{{1, 5000, 0.01}, {1, 5100, 0.01}, {1, 9000, 0.01}}, []int{60, 0, 112}},
-		{"more than it may be", 600, []heldLook{{1, 5000, 0.01}}, []int{112}},
-		{"no slot has ended at first", 60, []heldLook{{}, {0.6, 5000, 0.01}}, []int{0, 60}},
-		{"the wire is what takes the time", 60, []heldLook{{0.4, 5000, 0.01}, {0.6, 5000, 0.01}}, []int{0, 0}},
-		{"less than there is", 10, []heldLook{{0.7, 5000, 0.001}}, []int{0}},
-		{"less than there is, and all are busy", 10, []heldLook{{1, 5000, 0.001}}, []int{32}},
+		{"held for longer than was thought", 60, []heldLook{{0.1, 2000, 0.01}, {0.1, 2900, 0.01}, {0.1, 4000, 0.01}}, []int{32, 60, 0}},
+		{"as far as that brings more", 112, []heldLook{{0.1, 2000, 0.01}, {0.1, 3000, 0.01}, {0.1, 6000, 0.01}}, []int{32, 64, 112}},
+		{"no more comes", 112, []heldLook{{0.1, 2000, 0.01}, {0.1, 2000, 0.016}, {0.1, 2100, 0.016}}, []int{32, 0, 0}},
+		{"nothing came at first", 60, []heldLook{{}, {0.01, 10, 0.01}, {0.1, 2000, 0.01}}, []int{0, 0, 32}},
+		{"the ring is not what takes the time", 60, []heldLook{{0.1, 900, 0.01}}, []int{0}},
+		{"hardly more than there is", 19, []heldLook{{0.1, 2000, 0.01}}, []int{0}},
+		{"enough to be worth it", 20, []heldLook{{0.1, 2000, 0.01}}, []int{20}},
+		{"nobody knows, and all are busy", 0, []heldLook{{1, 2000, 0.01}}, []int{32}},
+		{"later all wait for a disk", 24, []heldLook{{0.6, 9000, 0.002}, {1, 400, 0.06}}, []int{24, 48}},
 	} {
-		g := growth{slots: 16, most: 112, workers: func(slots int) int { return min(slots, 96) }, need: func(held float64) int {
-			if held <= 0 {
-				t.Errorf("%s: a slot is held for %g s", c.name, held)
-			}
-			return c.need
-		}}
+		g := growth{slots: 16, most: 112, workers: func(slots int) int { return min(slots, 96) }, need: func(heldLook) int { return c.need }}
 		for i, l := range c.looks {
 			if got := g.next(l); got != c.want[i] {
 				t.Errorf("%s, look %d: grows to %d, want %d", c.name, i, got, c.want[i])
@@ -76,19 +72,19 @@ func TestRingGrowsToWhatWasMeasured(t *testing.T) {
 	}
 }
 
-// A ring is watched while it may grow: for what is measured first, and for further workers.
+// A ring is watched while it may grow: for what the links need, or for further workers.
 func TestRingThatMayGrow(t *testing.T) {
 	eight := func(slots int) int { return min(slots, 8) }
+	known, unknown := func(heldLook) int { return 1 }, func(heldLook) int { return 0 }
 	for _, c := range []struct {
 		name string
 		g    growth
 		want bool
 	}{
-		{"a rate is known", growth{slots: 16, most: 24, workers: eight, need: func(float64) int { return 1 }}, true},
-		{"it was measured", growth{slots: 16, most: 24, workers: eight, need: func(float64) int { return 1 }, measured: true}, false},
-		{"no rate is known", growth{slots: 16, most: 24, workers: eight, need: func(float64) int { return 0 }}, false},
-		{"there are more workers", growth{slots: 4, most: 24, workers: eight, need: func(float64) int { return 0 }}, true},
-		{"it is as large as may be", growth{slots: 24, most: 24, workers: eight, need: func(float64) int { return 1 }}, false},
+		{"a rate is known", growth{slots: 16, most: 24, workers: eight, need: known}, true},
+		{"no rate is known", growth{slots: 16, most: 24, workers: eight, need: unknown}, false},
+		{"there are more workers", growth{slots: 4, most: 24, workers: eight, need: unknown}, true},
+		{"it is as large as may be", growth{slots: 24, most: 24, workers: eight, need: known}, false},
 	} {
 		if got := c.g.mayGrow(); got != c.want {
 			t.Errorf("%s: %t", c.name, got)
@@ -96,41 +92,46 @@ func TestRingThatMayGrow(t *testing.T) {
 	}
 }
 
-// How many slots links need follows from their rates and from how long a slot is held.
+// How many slots links need follows from their rates, from what has come, and from how long a slot
+// is held.
 func TestSlotsNeeded(t *testing.T) {
+	const gbps = 8 * (1 << 20) / 1e6 // a thousand slots a second
+	eight := wire.Terms{Codec: CompressS2}
+	least := float64(max(chunker.Workers(), leastWorkers))
 	for _, c := range []struct {
 		name  string
-		gbps  []float64
+		rates []float64
 		terms wire.Terms
-		held  float64
-		want  int
+		far   int
+		look  heldLook
+		want  float64 // without what waits to go back
 	}{
-		{"nothing is known", []float64{0}, wire.Terms{Slots: 16}, 0.01, 0},
-		{"as was thought", []float64{100}, wire.Terms{Slots: 24, Codec: CompressS2}, heldSeconds, 24},
-		{"for longer", []float64{100}, wire.Terms{Slots: 24, Codec: CompressS2}, 5e-3, 60},
-		{"on two rails", []float64{100, 100}, wire.Terms{Slots: 48, Flags: wire.FlagEncrypt}, 5e-3, 120},
-		{"of a server far away", []float64{100}, wire.Terms{Slots: 124, Codec: CompressS2}, 5e-3, 160},
-		{"the least that a ring has is no room for it", []float64{10}, wire.Terms{Slots: 16, Codec: CompressS2}, 10e-3, 12},
+		{"nothing is known", []float64{0}, eight, 0, heldLook{1, 900, 4e-3}, 0},
+		{"what a rail carries", []float64{gbps}, eight, 0, heldLook{1, 900, 4e-3}, 4.5},
+		{"two rails", []float64{gbps, gbps}, eight, 0, heldLook{1, 1900, 4e-3}, 9},
+		{"the other end is slower", []float64{gbps, gbps}, eight, 0, heldLook{1, 500, 4e-3}, 4.5},
+		{"no more than workers hold", []float64{gbps}, eight, 0, heldLook{1, 900, 1}, least + 0.5},
+		{"encrypted", []float64{gbps}, wire.Terms{Flags: wire.FlagEncrypt}, 0, heldLook{1, 900, 1}, least + 0.5},
+		{"workers that wait for disks", []float64{gbps}, wire.Terms{}, 0, heldLook{1, 900, 1}, float64(chunker.DiskWorkers()) + 0.5},
+		{"far away", []float64{gbps}, eight, 100, heldLook{1, 900, 4e-3}, 104.5},
 	} {
 		var links []*railLink
-		for _, gbps := range c.gbps {
-			links = append(links, &railLink{gbps: gbps})
+		for _, rate := range c.rates {
+			links = append(links, &railLink{gbps: rate})
 		}
 		c.terms.ChunkBytes, c.terms.PieceBytes = 1<<20, 1<<20
 		s := &session{terms: c.terms, links: &linkSet{live: links}}
-		if got := s.slotsNeeded(c.held); got != c.want {
-			t.Errorf("%s: %d slots, want %d", c.name, got, c.want)
+		s.growth.far = c.far
+		if got, want := s.slotsNeeded(c.look), int(math.Ceil(c.want*4/3-1e-9)); got != want {
+			t.Errorf("%s: %d slots, want %d", c.name, got, want)
 		}
-	}
-	s := &session{terms: wire.Terms{Slots: 24 + min(24, chunker.DiskWorkers()), ChunkBytes: 1 << 20, PieceBytes: 1 << 20}, links: &linkSet{live: []*railLink{{gbps: 100}}}}
-	if got, want := s.slotsNeeded(4e-3), 48+min(48, chunker.DiskWorkers()); got != want {
-		t.Errorf("with workers that wait for disks: %d slots, want %d", got, want)
 	}
 }
 
 func TestHeldMeter(t *testing.T) {
 	var h heldTime
-	m := heldMeter{of: &h, at: time.Now()}
+	at := time.Now()
+	m := heldMeter{of: &h, at: at}
 	for i, second := range []struct {
 		ended int64 // slots, held for 0.25 s each
 		want  heldLook
@@ -141,10 +142,10 @@ func TestHeldMeter(t *testing.T) {
 		{1, heldLook{0.125, 8, 0.25}},
 		{0, heldLook{}},
 	} {
-		m.at = m.at.Add(-time.Second)
+		at = at.Add(time.Second)
 		h.ns.Add(second.ended * int64(time.Second/4))
 		h.slots.Add(second.ended)
-		got := m.lap(16)
+		got := m.lap(at, 16)
 		near := func(got, want float64) bool { return math.Abs(got-want) <= want/10 }
 		if !near(got.busy, second.want.busy) || !near(got.perSecond, second.want.perSecond) || !near(got.heldSeconds, second.want.heldSeconds) {
 			t.Errorf("second %d: %+v, want %+v", i, got, second.want)
@@ -153,20 +154,22 @@ func TestHeldMeter(t *testing.T) {
 }
 
 // A slot is held while a worker has a turn, and while it waits for a disk, but not while it waits
-// for its turn.
+// for its turn. No time counts twice.
 func TestHeldTimeIsCounted(t *testing.T) {
-	s := session{tally: &Tally{}}
-	s.workers.Store(16)
+	var held heldTime
 	one := make(turns, 1)
-	w, other := &turn{turns: one, held: &s.growth.held}, &turn{turns: one, held: new(heldTime)}
-	other.take()
-	time.AfterFunc(time.Second, other.leave)
+	w, other := &turn{turns: one, held: &held}, &turn{turns: one, held: new(heldTime)}
 	w.take()
 	w.since -= int64(time.Minute)
 	w.leave()
-	s.waited(stat.Disk, stat.Now()-int64(time.Minute))
-	if got := time.Duration(s.growth.held.ns.Load()); got < 2*time.Minute || got > 2*time.Minute+time.Second/2 {
-		t.Errorf("held for %v", got)
+	w.since -= int64(time.Hour)
+	w.waited()
+	other.take()
+	time.AfterFunc(time.Second, other.leave)
+	w.take()
+	w.leave()
+	if got := time.Duration(held.ns.Load()) - time.Hour - time.Minute; got < 0 || got > time.Second/2 {
+		t.Errorf("held for %v more than it was", got)
 	}
 }
 

@@ -25,8 +25,8 @@ type heldMeter struct {
 	ns, slots int64
 }
 
-func (m *heldMeter) lap(workers int) (l heldLook) {
-	now := heldMeter{m.of, time.Now(), m.of.ns.Load(), m.of.slots.Load()}
+func (m *heldMeter) lap(at time.Time, workers int) (l heldLook) {
+	now := heldMeter{m.of, at, m.of.ns.Load(), m.of.slots.Load()}
 	ended := float64(now.slots - m.slots)
 	if ended < float64(workers) {
 		return l

@@ -88,6 +88,25 @@ func TestChunksOfStreamsStaySmall(t *testing.T) {
 	}
 }
 
+// How far a ring may grow follows the slots that it begins with because of the distance, where it
+// grows at all.
+func TestGrowthFollowsTheDistance(t *testing.T) {
+	for _, c := range []struct {
+		grows int
+		given Options
+		want  int
+	}{
+		{112, Options{}, 39 + mostMoreSlots}, {0, Options{}, 0}, {112, Options{MostSlots: 50}, 50},
+	} {
+		o := c.given
+		new(Client).complete(&o)
+		o.grows = c.grows
+		if _, slots, most := o.atDoor(testKey).FarAway(30 * time.Millisecond); slots != 39 || most != c.want || o.grows != c.want {
+			t.Errorf("%+v: %d slots, up to %d, and %d here; want %d", c, slots, most, o.grows, c.want)
+		}
+	}
+}
+
 // Over a long way there are more slots, and over TCP more connections, within what the
 // user says.
 func TestSizesFollowTheDistance(t *testing.T) {

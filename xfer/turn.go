@@ -70,7 +70,7 @@ type turn struct {
 	turns turns
 	held  *heldTime // that counts the worker's time
 	has   bool
-	since int64 // when the worker took its turn, by stat.Now
+	since int64 // when the worker took its turn, or gave it up, by stat.Now
 }
 
 // take waits for the worker's turn, which comes soon: who has one computes, or waits for
@@ -87,6 +87,15 @@ func (t *turn) leave() {
 	if t != nil && t.has {
 		<-t.turns
 		t.has = false
-		t.held.ns.Add(stat.Now() - t.since)
+		t.count()
 	}
+}
+
+// waited counts the time since the worker gave up its turn: it waited for a disk.
+func (t *turn) waited() { t.count() }
+
+func (t *turn) count() {
+	now := stat.Now()
+	t.held.ns.Add(now - t.since)
+	t.since = now
 }

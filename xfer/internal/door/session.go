@@ -32,6 +32,7 @@ type Session struct {
 	ChunkBytes int
 	Grant      Grant        // the most; see QPsOver
 	MostSlots  int          // that the ring may grow to; Grant.Slots where it does not grow
+	FarSlots   int          // of Grant.Slots, those that are for a client far away
 	Limit      limit.Limits // on its payload
 
 	nearQPs   int // that the client asked for before it knew how far away it is

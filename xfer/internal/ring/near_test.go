@@ -54,6 +54,12 @@ func TestRingIsNearTheDevice(t *testing.T) {
 			r.Grow(4, 8)
 			near("payload of further slots", r.Payload[4*r.Stride():])
 			near("headers of further slots", r.header[4*wire.HeaderStride:])
+			if err := r.Shrink(4, 8); err != nil {
+				t.Fatal(err)
+			}
+			if pages := numatest.PagesByNode(t, r.Payload[4*r.Stride():]); len(pages) != 0 {
+				t.Errorf("slots that were given back: pages by node %v", pages)
+			}
 		})
 	}
 }

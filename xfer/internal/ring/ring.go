@@ -114,6 +114,14 @@ func (r *Ring) Grow(from, to int) {
 	}
 }
 
+// Shrink gives back the memory that Grow made, of which nothing is registered. The error is
+// madvise(2)'s.
+func (r *Ring) Shrink(to, from int) error {
+	return errors.Join(
+		unix.Madvise(r.Payload[to*r.Stride():from*r.Stride()], unix.MADV_DONTNEED),
+		unix.Madvise(r.header[to*wire.HeaderStride:from*wire.HeaderStride], unix.MADV_DONTNEED))
+}
+
 // RegisterOn registers the first slots, as many as the ring has by now, on a further rail, or
 // once more on one that has fewer of them registered. The caller closes the two regions
 // before Close. The error wraps rdma.ErrUnsupported where the slots are in GPU memory,

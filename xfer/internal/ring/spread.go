@@ -67,10 +67,10 @@ func (r *Ring) Nodes() (numbers []int) {
 const hugePageBytes = 2 << 20
 
 // NodeOf is the node of a slot, or nil where that does not matter. Slots by which a ring that is
-// spread has grown are on the nodes in turn, each huge page of them on one.
+// spread has grown are on the nodes in turn, as many together as share a huge page.
 func (r *Ring) NodeOf(slot int) *numa.Node {
 	if r.IsSpread() && slot >= r.Slots {
-		return r.parts[slot*r.Stride()/hugePageBytes%len(r.parts)].node
+		return r.parts[slot/max(1, hugePageBytes/r.Stride())%len(r.parts)].node
 	}
 	for _, p := range r.parts {
 		if slot < p.to {

@@ -63,6 +63,12 @@ func TestSlotsAndWorkersOfParts(t *testing.T) {
 			t.Errorf("slot %d is on node %d, want %d", slot, got, want)
 		}
 	}
+	for slotBytes, run := range map[int]int{64 << 10: 32, 2 << 20: 1, 4 << 20: 1, 64 << 20: 1} {
+		r := &Ring{Slots: 16, SlotBytes: slotBytes, parts: r.parts}
+		if from := 16 + 16%run; r.NodeOf(from).Number() == r.NodeOf(from+run).Number() {
+			t.Errorf("slots of %d bytes: %d and %d are on one node", slotBytes, from, from+run)
+		}
+	}
 	var workers []int
 	for w := range 4 {
 		workers = append(workers, r.NodeFor(w, 4).Number())

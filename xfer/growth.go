@@ -44,8 +44,8 @@ type growth struct {
 	// need is how many slots a ring needs by what was measured, or 0 where nobody knows what the
 	// links carry.
 	need func(heldLook) int
-	// byNeed and byWorkers are the most slots that ended in a second at looks for either reason. A
-	// disk is not as fast at each look, and must not be taken for a faster one for that.
+	// byNeed and byWorkers are the most slots that ended in a second at looks that gave either
+	// reason. A disk is not as fast at each look, and must not be taken for a faster one for that.
 	byNeed, byWorkers float64
 }
 
@@ -53,10 +53,9 @@ type growth struct {
 // called last. It is no more than twice as many as there are.
 func (g *growth) next(l heldLook) (slots int) {
 	most := min(2*g.slots, g.most)
-	if l.perSecond*l.heldSeconds >= fullRing*float64(g.slots) && gains(&g.byNeed, l.perSecond) {
-		if need := min(g.need(l), most); float64(need) >= leastGrowth*float64(g.slots) {
-			slots = need
-		}
+	need, isFull := min(g.need(l), most), l.perSecond*l.heldSeconds >= fullRing*float64(g.slots)
+	if isFull && float64(need) >= leastGrowth*float64(g.slots) && gains(&g.byNeed, l.perSecond) {
+		slots = need
 	}
 	if l.busy >= allBusy && g.workers(most) > g.workers(g.slots) && gains(&g.byWorkers, l.perSecond) {
 		slots = most
@@ -78,10 +77,11 @@ func (g *growth) mayGrow() bool {
 	return g.slots < g.most && (g.need(anyLook) > 0 || g.workers(g.most) > g.workers(g.slots))
 }
 
-// slotsNeeded is how many slots this end's ring needs where each is held for as long as was measured: so many
-// as workers hold of what the links carry, those on their way, and a quarter that waits to go back
-// (creditBatch). The links carry what the devices here do, but perhaps no more than twice what
-// has come, because the other end's may be slower. It is 0 where the rate of these devices is not known.
+// slotsNeeded is how many slots this end's ring needs where each is held for as long as was
+// measured: those that workers hold of what the links carry, those on their way, and a quarter that
+// waits to go back (creditBatch). The links carry what the devices here do, but no more than twice
+// what has come, because the other end's may be slower. It is 0 where the rate of these devices is
+// not known.
 func (s *session) slotsNeeded(l heldLook) int {
 	perSecond := 0.0 // slots
 	for _, l := range s.links.snapshot() {

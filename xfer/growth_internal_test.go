@@ -58,6 +58,7 @@ func TestRingGrowsToWhatIsNeeded(t *testing.T) {
 		{"no more comes", 112, []heldLook{{0.1, 2000, 0.01}, {0.1, 2000, 0.016}, {0.1, 2100, 0.016}}, []int{32, 0, 0}},
 		{"nothing came at first", 60, []heldLook{{}, {0.01, 10, 0.01}, {0.1, 2000, 0.01}}, []int{0, 0, 32}},
 		{"the ring is not what takes the time", 60, []heldLook{{0.1, 900, 0.01}}, []int{0}},
+		{"less is needed at first", 0, []heldLook{{0.1, 2000, 0.01}, {1, 1900, 0.01}}, []int{0, 32}},
 		{"hardly more than there is", 19, []heldLook{{0.1, 2000, 0.01}}, []int{0}},
 		{"enough to be worth it", 20, []heldLook{{0.1, 2000, 0.01}}, []int{20}},
 		{"nobody knows, and all are busy", 0, []heldLook{{1, 2000, 0.01}}, []int{32}},

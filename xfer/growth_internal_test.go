@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -360,5 +361,36 @@ func TestGrowthThatFailsKeepsNoMemory(t *testing.T) {
 	})
 	if want := int64(2 * (1<<20 + wire.HeaderStride)); err != nil || grown != 2 || booked != want {
 		t.Errorf("after %d tries %d bytes are booked, want %d: %v", grown, booked, want, err)
+	}
+}
+
+// A ring grows by what its end measures: for the links, with workers that are not all busy.
+func TestRingGrowsByWhatIsMeasured(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(12)) // 48 workers
+	l := &railLink{ring: &ring.Ring{Slots: 16, MostSlots: 64, SlotBytes: 1 << 20}, ringReady: make(chan struct{}), gbps: 400}
+	close(l.ringReady)
+	s := &session{terms: wire.Terms{Slots: 16, ChunkBytes: 1 << 20, PieceBytes: 1 << 20}, link: l, links: &linkSet{live: []*railLink{l}}}
+	s.workers.Store(48)
+	ctx, end := context.WithTimeout(t.Context(), 20*time.Second)
+	defer end()
+	// Each tick of a made-up clock 14 of the 16 slots end, each of which was held for 10 ms.
+	go func() {
+		for last := time.Now(); ctx.Err() == nil; time.Sleep(time.Millisecond) {
+			for time.Since(last) > 10*time.Millisecond {
+				last = last.Add(10 * time.Millisecond)
+				s.growth.held.ns.Add(14 * int64(10*time.Millisecond))
+				s.growth.held.slots.Add(14)
+			}
+		}
+	}()
+	grown := 0
+	_ = s.watchRing(ctx, func(_ context.Context, slots int) error {
+		grown = slots
+		return errors.New("that is enough") // it ends the watch
+	})
+	// 1400 slots a second come, and 2800 may: 28 with workers and 1.4 on their way are 39. It is
+	// twice as many as there are at most.
+	if grown != 32 {
+		t.Errorf("the ring grew to %d slots, want 32", grown)
 	}
 }

@@ -167,6 +167,10 @@ func (l *lane) gather() bool {
 		case <-late:
 			isLate = true
 		case <-d.stop:
+			// Nobody waits for these jobs, or their memory could go while a launch has them.
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			l.endPartsLocked(ErrClosed)
 			return false
 		}
 	}
@@ -212,6 +216,12 @@ func (l *lane) finish(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.busy--
+	l.endPartsLocked(err)
+	d.tell()
+}
+
+// endPartsLocked takes the launch's jobs from it. A request that has no others is over.
+func (l *lane) endPartsLocked(err error) {
 	for _, p := range l.parts {
 		p.of.parts--
 		if err != nil {
@@ -221,5 +231,4 @@ func (l *lane) finish(err error) {
 	}
 	clear(l.jobs) // they name memory of users that may go
 	clear(l.parts)
-	d.tell()
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -256,6 +257,65 @@ func TestLaunchFailsForAll(t *testing.T) {
 	if err := l.close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// A driver that is lost, as by an error of another GPU, may still launch what a lane has: who
+// closes waits for that, and so does who closes at the same time.
+func TestCloseWaitsThoughLost(t *testing.T) {
+	drv := openFake(t, "gpus=2")
+	c, err := drv.Use(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closes(t, "context", c)
+	d := aside()
+	goes, stays := &Submitter{ctx: c, d: d}, &Submitter{ctx: c, d: d}
+	if err := c.begin("submitters"); err != nil {
+		t.Fatal(err)
+	}
+	mine, other := asks(t, goes, 100), asks(t, stays, 100)
+	launched(t, d.lanes[0])
+	drv.lose(&Error{GPU: 1, Code: 719})
+	closed := make(chan error, 2)
+	for range cap(closed) {
+		go func() { closed <- goes.Close() }()
+	}
+	select {
+	case err := <-closed:
+		t.Fatalf("closed while a lane has a job: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	d.lanes[0].finish(drv.Lost())
+	for range cap(closed) {
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+	}
+	if !isOver(mine) || !isOver(other) {
+		t.Error("a request of the launch is not over")
+	}
+}
+
+// A lane that ends while it gathers tells those whose jobs it has.
+func TestLaneEndsWhileItGathers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := aside()
+		d.callers, d.busy = 2, 1
+		r := asks(t, &Submitter{d: d}, 100)
+		gathered := gathers(d.lanes[0])
+		synctest.Wait()
+		close(d.stop)
+		if <-gathered || !isOver(r) || !errors.Is(r.err, ErrClosed) || d.asked != 0 || d.busy != 1 {
+			t.Errorf("over: %t, %v; %d requests are left", isOver(r), r.err, d.asked)
+		}
+	})
+}
+
+// gathers has a lane gather, in a goroutine of its own, and tells when it is to launch.
+func gathers(l *lane) <-chan bool {
+	gathered := make(chan bool, 1)
+	go func() { gathered <- l.gather() }()
+	return gathered
 }
 
 // A kernel that goes wrong is told to all users, of whatever launch.

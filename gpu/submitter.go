@@ -104,13 +104,18 @@ func (s *Submitter) Digest(jobs []HashJob, digests [][32]byte) error {
 
 // Close gives up what no launch has yet, and waits for the launches that have jobs of this
 // Submitter: the memory of these may be closed then. It blocks for 5 s at most; then the GPU
-// counts as hung. Once the driver is lost, it waits for nothing. Closing again does nothing.
+// counts as hung. Once a GPU hangs, it waits for nothing, and nothing is freed any more. Closing
+// again only waits.
 func (s *Submitter) Close() error {
+	// A driver that is lost is no reason not to wait: a lane may be about to launch these jobs
+	// on a GPU that still works.
+	wasLost := s.ctx.Lost() != nil
 	if !s.leave() {
+		s.ctx.awaits("wait for digests", s.pending.Wait)
 		return nil
 	}
 	defer s.ctx.end("submitters")
-	if s.ctx.Lost() != nil || s.ctx.awaits("wait for digests", s.pending.Wait) {
+	if s.ctx.awaits("wait for digests", s.pending.Wait) || wasLost {
 		return nil
 	}
 	return s.ctx.endedWait(hangError("wait for digests", s.ctx.device.Index, closePatience))

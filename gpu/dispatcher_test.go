@@ -103,17 +103,62 @@ func TestLaunchTakesInTurn(t *testing.T) {
 	}
 }
 
-// What does not fit is the first of the next launch.
+// What does not fit is the first of the next launch, and keeps nobody from this one.
 func TestLargestJobWaitsForOneLaunch(t *testing.T) {
 	d := aside()
 	small, large := &Submitter{d: d}, &Submitter{d: d}
-	first := asks(t, small, repeat(64, 1<<20)...)
+	first := asks(t, small, repeat(100, 1<<20)...)
 	whole := asks(t, large, launchBytes)
-	if got := launched(t, d.lanes[0]); got[first] != turnBytes || got[whole] != 0 {
+	if got := launched(t, d.lanes[0]); got[first] != launchBytes || got[whole] != 0 {
 		t.Errorf("%d and %d bytes", got[first], got[whole])
 	}
 	if got := launched(t, d.lanes[1]); got[first] != 0 || got[whole] != launchBytes {
 		t.Errorf("in the next launch %d and %d bytes", got[first], got[whole])
+	}
+}
+
+// Who submits nothing but the largest jobs leaves room for others.
+func TestLargestJobsLeaveRoom(t *testing.T) {
+	d := aside()
+	greedy, victim := &Submitter{d: d}, &Submitter{d: d}
+	large := asks(t, greedy, repeat(100, launchBytes)...)
+	r := asks(t, victim, repeat(64, 1<<20)...)
+	for n := 0; !isOver(r); n++ {
+		if n == 4 {
+			t.Fatal("not over after 4 launches")
+		}
+		launched(t, d.lanes[n%lanes])
+		d.lanes[n%lanes].finish(nil)
+	}
+	if large.taken == 0 {
+		t.Error("the other starves")
+	}
+}
+
+// Users that wait get about as many bytes each, however large their jobs are.
+func TestLargeJobsPay(t *testing.T) {
+	for _, size := range []int{5 << 20, 33 << 20, launchBytes - 100, launchBytes} {
+		d := aside()
+		requests, sums := make([]*request, 4), make([]int, 4)
+		for i := range requests {
+			n, length := 4000, 300<<10
+			if i == 1 {
+				n, length = 200, size
+			}
+			requests[i] = asks(t, &Submitter{d: d}, repeat(n, length)...)
+		}
+		for n := range 40 {
+			got := launched(t, d.lanes[n%lanes])
+			for i, r := range requests {
+				sums[i] += got[r]
+			}
+			d.lanes[n%lanes].finish(nil)
+		}
+		for i, sum := range sums {
+			if sum < sums[1]-2*launchBytes || sum > sums[1]+2*launchBytes {
+				t.Errorf("jobs of %d bytes: user %d had %d bytes, that with large jobs %d", size, i, sum, sums[1])
+			}
+		}
 	}
 }
 

@@ -26,6 +26,7 @@ type Submitter struct {
 
 	// d.mu guards these.
 	requests []*request // with jobs that no lane has
+	debt     int        // what its jobs had beyond its turns, and later turns have not paid
 	closed   bool
 }
 
@@ -157,42 +158,65 @@ func (d *dispatcher) submit(r *request) error {
 }
 
 // fillLocked adds to a launch what fits of the jobs that wait, a turn of each user after the
-// other. It reports whether the launch is full. The user whose jobs do not fit is the first
-// of the next launch.
+// other. It reports whether the launch is full: the user whose turn it was then is the first of
+// the next launch. So is one whose next job is more than a turn and does not fit, but this
+// launch goes on with the others. Such a job puts its user in debt, which pays with its next
+// turns: the others get as many bytes while they wait.
 func (d *dispatcher) fillLocked(l *lane) (isFull bool) {
-	for len(d.waiting) > 0 {
+	var large []*Submitter // whose next jobs do not fit, though those of others may
+	for len(d.waiting) > 0 && !l.isFull() {
 		s := d.waiting[0]
-		if n := l.takeTurn(s.requests[0]); n == 0 {
-			return true
-		}
-		if s.requests[0].taken == len(s.requests[0].jobs) {
-			s.requests = slices.Delete(s.requests, 0, 1)
+		r := s.requests[0]
+		next := r.jobs[r.taken].Len
+		if s.debt <= 0 && !l.hasRoom(next) && next <= turnBytes {
+			isFull = true
+			break
 		}
 		d.waiting = slices.Delete(d.waiting, 0, 1)
+		switch {
+		case s.debt > 0:
+			s.debt -= turnBytes
+		case !l.hasRoom(next):
+			large = append(large, s)
+			continue
+		default:
+			s.debt += max(0, l.takeTurn(r)-turnBytes)
+			if r.taken == len(r.jobs) {
+				s.requests = slices.Delete(s.requests, 0, 1)
+			}
+		}
 		if len(s.requests) > 0 {
 			d.waiting = append(d.waiting, s)
 		}
 	}
-	return len(l.jobs) == launchJobs || l.bytes == launchBytes
+	d.waiting = append(large, d.waiting...)
+	return isFull || l.isFull() || len(large) > 0 && !l.hasRoom(turnBytes)
 }
 
-// takeTurn adds the next jobs of a request to the launch, at least one if it fits, and returns
-// how many.
-func (l *lane) takeTurn(r *request) (taken int) {
-	turn := 0
-	for _, j := range r.jobs[r.taken:] {
-		hasRoom := len(l.jobs)+taken < launchJobs && j.Len <= launchBytes-l.bytes
-		if !hasRoom || taken == turnJobs || taken > 0 && turn+j.Len > turnBytes {
+func (l *lane) isFull() bool { return len(l.jobs) == launchJobs || l.bytes == launchBytes }
+
+// hasRoom reports whether one more job of so many bytes fits.
+func (l *lane) hasRoom(bytes int) bool {
+	return len(l.jobs) < launchJobs && bytes <= launchBytes-l.bytes
+}
+
+// takeTurn adds the next jobs of a request to the launch, which has room for one at least. It
+// returns how many bytes they have: more than a turn only where that is one job.
+func (l *lane) takeTurn(r *request) (turn int) {
+	from := r.taken
+	for _, j := range r.jobs[from:] {
+		taken := r.taken - from
+		if !l.hasRoom(j.Len) || taken == turnJobs || taken > 0 && turn+j.Len > turnBytes {
 			break
 		}
-		taken, turn, l.bytes = taken+1, turn+j.Len, l.bytes+j.Len
+		r.taken++
+		turn += j.Len
+		l.bytes += j.Len
+		l.jobs = append(l.jobs, j)
 	}
-	if taken > 0 {
-		l.jobs = append(l.jobs, r.jobs[r.taken:r.taken+taken]...)
-		l.parts = append(l.parts, part{r, r.taken, r.taken + taken})
-		r.taken, r.parts = r.taken+taken, r.parts+1
-	}
-	return taken
+	l.parts = append(l.parts, part{r, from, r.taken})
+	r.parts++
+	return turn
 }
 
 // withdraw gives up what no lane has of a request, for the reason err.

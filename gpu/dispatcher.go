@@ -5,6 +5,7 @@ package gpu
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,7 +14,8 @@ const (
 	// busy for much longer than a launch takes.
 	launchBytes = 64 << 20
 	launchJobs  = 32 << 10
-	// gatherTime is for how long a launch waits for more jobs, while the GPU has others.
+	// gatherTime is for how long a launch waits for more jobs, while the GPU has others. A
+	// process that has nothing else to do may sleep for 1 ms instead.
 	gatherTime = 200 * time.Microsecond
 	// lanes is how many launches of a dispatcher may be under way: the GPU works for one
 	// while the next is gathered.
@@ -98,6 +100,8 @@ type lane struct {
 	stream *Stream
 	hasher *Hasher
 	done   *Mark // in the stream behind a launch
+	// recorded says that done is that of the launch under way. The other lane reads it.
+	recorded atomic.Bool
 
 	// The launch that is gathered, or under way: its jobs, their bytes, and whose they are.
 	jobs  []HashJob
@@ -183,11 +187,23 @@ func (l *lane) take(isLate bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	isFull := d.fillLocked(l)
-	if len(l.jobs) == 0 || !isFull && !isLate && d.busy > 0 && d.asked < d.callers {
+	if len(l.jobs) == 0 || !isFull && !isLate && d.worksLocked() && d.asked < d.callers {
 		return false
 	}
 	d.busy++
 	return true
+}
+
+// worksLocked reports whether a lane has the GPU work, or is about to. Whoever waits for a
+// launch may sleep a while after its end: so it looks for that itself, without the driver.
+func (d *dispatcher) worksLocked() bool {
+	done := 0
+	for _, l := range d.lanes {
+		if l.recorded.Load() && l.done.word != nil && l.done.word.written() {
+			done++
+		}
+	}
+	return d.busy > done
 }
 
 // digest has the GPU carry out the launch, and waits for it. After an error nothing of the
@@ -200,6 +216,7 @@ func (l *lane) digest() error {
 	if err := l.stream.Record(l.done); err != nil {
 		return errors.Join(err, l.stream.Drain())
 	}
+	l.recorded.Store(true)
 	return l.done.Wait()
 }
 
@@ -216,6 +233,7 @@ func (l *lane) finish(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.busy--
+	l.recorded.Store(false)
 	l.endPartsLocked(err)
 	d.tell()
 }

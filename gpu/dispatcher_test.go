@@ -241,26 +241,44 @@ func finishOnce(l *lane) {
 	l.parts, l.bytes = l.parts[:0], 0
 }
 
-// A busy GPU gets the next launch when more can come no longer, and otherwise after
-// gatherTime, or when it has done the one before.
+// A GPU with nothing to do gets a launch at once. A busy one gets the next when it has done the
+// one before, when nothing more can come, as when a user leaves, and otherwise after gatherTime.
 func TestLaunchWaits(t *testing.T) {
-	d := aside()
-	d.callers = 3
-	s := &Submitter{d: d}
-	asks(t, s, 1)
-	launched(t, d.lanes[0]) // at once, or this test hangs: nothing is busy, and no timer runs
-	start := time.Now()
-	asks(t, s, 1)
-	launched(t, d.lanes[1])
-	if took := time.Since(start); took < gatherTime {
-		t.Errorf("a launch behind another one began after %v, though more could come", took)
-	}
-	d.lanes[1].finish(nil)
-	asks(t, s, 1)
-	asks(t, s, 1) // the last that can come
-	d.lanes[1].jobs, d.lanes[1].bytes, d.lanes[1].parts = nil, 0, nil
-	if !d.lanes[1].take(false) {
-		t.Error("a launch waits for more than can come")
+	for what, happens := range map[string]func(d *dispatcher, leaves *Submitter){
+		"the GPU is done":     func(d *dispatcher, _ *Submitter) { d.lanes[0].finish(nil) },
+		"a user leaves":       func(_ *dispatcher, leaves *Submitter) { leaves.leave() },
+		"the last submits":    func(d *dispatcher, leaves *Submitter) { asks(t, leaves, 1) },
+		"gatherTime is over":  func(*dispatcher, *Submitter) { time.Sleep(gatherTime) },
+		"the GPU has written": func(d *dispatcher, s *Submitter) { d.lanes[0].done.word.last.Store(0); d.tell() },
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := aside()
+				d.callers = 3
+				s, leaves := &Submitter{d: d}, &Submitter{d: d, callers: 1}
+				start := time.Now()
+				asks(t, s, 1)
+				launched(t, d.lanes[0])
+				if took := time.Since(start); took > 0 {
+					t.Errorf("a GPU with nothing to do waited for %v", took)
+				}
+				d.lanes[0].done = &Mark{word: &word{at: new(uint32)}}
+				d.lanes[0].done.word.last.Store(1)
+				d.lanes[0].recorded.Store(true)
+				asks(t, s, 1)
+				gathered := gathers(d.lanes[1])
+				synctest.Wait()
+				if len(gathered) > 0 {
+					t.Error("a launch does not wait for more")
+				}
+				happens(d, leaves)
+				synctest.Wait()
+				if len(gathered) == 0 {
+					t.Error("a launch waits in vain")
+				}
+				<-gathered
+			})
+		})
 	}
 }
 

@@ -229,8 +229,7 @@ func (d *dispatcher) withdraw(r *request, err error) {
 	default:
 	}
 	r.withdrawLocked(err)
-	r.endLocked()
-	d.tell()
+	r.endLocked() // which makes no lane begin: more can come than before
 }
 
 // withdrawLocked is withdraw without the end of the request. The first reason stays.

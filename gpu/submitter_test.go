@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +79,18 @@ func (u *submitting) occupy(g *errgroup.Group) {
 	}
 }
 
+// holds is a file for hangfile, which holds kernels until it is gone.
+func holds(t *testing.T) (file string, release func()) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "hold")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	release = func() { _ = os.Remove(file) }
+	t.Cleanup(release)
+	return file, release
+}
+
 // What several users submit while the GPU works for others shares one launch.
 func TestUsersShareALaunch(t *testing.T) {
 	const each = 6
@@ -103,10 +117,12 @@ func TestUsersShareALaunch(t *testing.T) {
 func TestLaunchesDoNotWaitInVain(t *testing.T) {
 	for callers, what := range map[int]string{lanes: "nothing more can come", lanes + 1: "more can come"} {
 		t.Run(what, func(t *testing.T) {
-			d, _ := made(t, "late=20")
+			file, release := holds(t)
+			d, _ := made(t, "hangfile="+file)
 			u := submits(t, d, t.Context(), callers)
 			var g errgroup.Group
 			u.occupy(&g)
+			release()
 			if err := g.Wait(); err != nil {
 				t.Error(err)
 			}
@@ -119,12 +135,15 @@ func TestLaunchesDoNotWaitInVain(t *testing.T) {
 func TestUserGoesDuringALaunch(t *testing.T) {
 	enough := errors.New("enough")
 	life, end := context.WithCancelCause(t.Context())
-	d, told := made(t, "late=150", "launches", "strict")
+	file, release := holds(t)
+	d, told := made(t, "late=200", "hangfile="+file, "launches", "strict")
 	goes, stays := submits(t, d, life, 1), submits(t, d, t.Context(), lanes+1)
 	var g, gone errgroup.Group
 	stays.occupy(&g)
 	gone.Go(func() error { return goes.digest(goes.job(1), goes.job(2)) })
 	g.Go(func() error { return stays.digest(stays.job(3), stays.job(4)) })
+	goes.is("what waits", func(d *dispatcher) bool { return d.asked == lanes+2 })
+	release()
 	goes.is("a launch with jobs of both", func(d *dispatcher) bool { return len(d.waiting) == 0 && d.asked == 2 && d.busy == 1 })
 	if n := strings.Count(told(), "launch 0"); n > lanes+1 {
 		t.Fatalf("%d launches: the two do not share one", n)
@@ -154,7 +173,8 @@ func TestUserGoesDuringALaunch(t *testing.T) {
 func TestUserGoesBeforeALaunch(t *testing.T) {
 	enough := errors.New("enough")
 	life, end := context.WithCancelCause(t.Context())
-	d, told := made(t, "late=60", "launches", "strict")
+	file, release := holds(t)
+	d, told := made(t, "hangfile="+file, "launches", "strict")
 	goes, closed, stays := submits(t, d, life, 2), submits(t, d, t.Context(), 1), submits(t, d, t.Context(), lanes)
 	var g, gone, shut errgroup.Group
 	stays.occupy(&g)
@@ -173,6 +193,7 @@ func TestUserGoesBeforeALaunch(t *testing.T) {
 		t.Errorf("the request of a submitter that is closed: %v", err)
 	}
 	goes.is("nobody waits", func(d *dispatcher) bool { return len(d.waiting) == 0 })
+	release()
 	if err := g.Wait(); err != nil {
 		t.Errorf("who stays: %v", err)
 	}

@@ -64,7 +64,7 @@
  *   lostvalue            or do so without a trace
  *   badlaunch            launches fail
  *   hang, hangfile=PATH  kernels never end; or those that begin when there is
- *                        such a file. Waits for them never end
+ *                        such a file, until it is gone. Waits for them never end
  *   badkernel, badkernel=CODE  kernels fail while they run, with
  *                        CUDA_ERROR_LAUNCH_FAILED or the CUresult: told by a later wait
  *   old, old=NAME        cuGetProcAddress does not know NAME, or

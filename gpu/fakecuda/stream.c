@@ -22,7 +22,7 @@ struct event {
 };
 
 /* Whether kernels hang: all of them, or those that begin once hangfile
- * exists. */
+ * exists, until it is gone. */
 static int fake_hangs(void)
 {
 	return fake_modes.hang || (fake_modes.hangfile[0] && !access(fake_modes.hangfile, F_OK));
@@ -50,7 +50,7 @@ static void perform(struct context *ctx, const struct op *op, int *rc)
 		break;
 	case OP_LAUNCH:
 		while (fake_hangs())
-			pause();
+			usleep(1000);
 		*rc = fake_run(ctx, op);
 		break;
 	case OP_VALUE:

@@ -90,20 +90,12 @@ func (o *Options) sizeFor(rails []rdma.Device) {
 		if o.chunksFollow() {
 			o.ChunkBytes = chunkFor(o.within(bytesPerSecond) * heldSeconds)
 		}
-		disks := 0
+		held := int(math.Ceil(bytesPerSecond * heldSeconds / float64(cmp.Or(o.ChunkBytes, DefaultChunkBytes))))
 		if o.mayWaitForDisks() {
-			disks = chunker.DiskWorkers()
+			held += min(held, chunker.DiskWorkers())
 		}
-		needed := slotsFor(bytesPerSecond, heldSeconds, cmp.Or(o.ChunkBytes, DefaultChunkBytes), disks)
-		o.Slots = min(max(DefaultSlots, needed), o.mostSlots())
+		o.Slots = min(max(DefaultSlots, held), o.mostSlots())
 	}
-}
-
-// slotsFor is how many slots hold what comes at a rate while each is held for so long, and one
-// beside for each of so many workers that may wait for disks, up to twice the slots in all.
-func slotsFor(bytesPerSecond, heldFor float64, chunkBytes, disks int) int {
-	held := int(math.Ceil(bytesPerSecond * heldFor / float64(chunkBytes)))
-	return held + min(held, disks)
 }
 
 // chunksFollow reports whether the size of slots follows the devices.

@@ -82,7 +82,7 @@ func (g *growth) mayGrow() bool {
 // waits to go back (creditBatch). The links carry what the devices here do, but no more than twice
 // what has come, because the other end's may be slower. It is 0 where the rate of these devices is
 // not known.
-func (s *session) slotsNeeded(l heldLook) int {
+func (s *session) slotsNeeded(look heldLook) int {
 	perSecond := 0.0 // slots
 	for _, l := range s.links.snapshot() {
 		perSecond += l.gbps / 8 * 1e9 / float64(s.terms.ChunkBytes)
@@ -90,8 +90,8 @@ func (s *session) slotsNeeded(l heldLook) int {
 	if perSecond == 0 {
 		return 0
 	}
-	perSecond = min(perSecond, 2*l.perSecond)
-	held := min(perSecond*l.heldSeconds, float64(s.mostWorkers()))
+	perSecond = min(perSecond, 2*look.perSecond)
+	held := min(perSecond*look.heldSeconds, float64(s.mostWorkers()))
 	onTheWay := perSecond*nearRoundTrip.Seconds() + float64(s.growth.far)
 	return int(math.Ceil((held + onTheWay) * 4 / 3))
 }

@@ -5,6 +5,7 @@ package gpu
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -64,11 +65,7 @@ func launched(t *testing.T, l *lane) map[*request]int {
 
 // repeat is n times a length.
 func repeat(n, length int) []int {
-	list := make([]int, n)
-	for i := range list {
-		list[i] = length
-	}
-	return list
+	return slices.Repeat([]int{length}, n)
 }
 
 func isOver(r *request) bool {

@@ -73,7 +73,7 @@ func benchBed(ctx context.Context, o options) error {
 	}
 	fmt.Printf("\nBed: one guest with emulated CPUs, both ends in it; only ratios mean anything. Files are in /dev/shm, %d MiB, times from\n"+
 		"start to exit of the client; gdrcp verifies them, rcopy verifies nothing, and dd is one local copy. Ratios above 1 come from perftest's busy polling,\n"+
-		"which takes an emulated CPU from the emulated NIC. %s\n%s\n", o.bedFileMiB, perftest, modelNote)
+		"which takes an emulated CPU from the emulated NIC. %s\n%s\n", o.bedFileMiB, perftest, modelNote())
 	return o.print(rows)
 }
 

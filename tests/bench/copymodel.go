@@ -115,8 +115,10 @@ func (o options) modelRow(name string, measured []float64, unit string, c copyCo
 }
 
 // modelNote is printed above a table that has rows of the model.
-const modelNote = "The model says what a copy takes by costs that were measured in this run beside it, and names the stage that is full first. Chosen,\n" +
-	"and not measured, is one figure: from 0.95 of ib_write_bw's rate on a copy from memory is taken to fill the wire."
+func modelNote() string {
+	return fmt.Sprintf("The model says what a copy takes by costs that were measured in this run beside it, and names the stage that is full first. Chosen,\n"+
+		"and not measured, is one figure: from %g of ib_write_bw's rate on a copy from memory is taken to fill the wire.", wireIsFull)
+}
 
 // ethernet and the others are bytes of a packet that are no payload, by their standards.
 const (

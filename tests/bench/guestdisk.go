@@ -103,9 +103,8 @@ func compareGuestDisk(ctx context.Context, o options, files guestDiskFiles) erro
 		processors(1, median(busy["dd"])/mib+median(busy["dd from it"])/float64(part)+1/median(values["digests"])))
 	name := fmt.Sprintf("file of %d MiB on the guest's disk", o.guestDiskMiB)
 	modelled := o.modelRow(name, values[direct], "s", model)
-	fmt.Printf("\nBed: a disk of a guest with half as much memory as the file. QEMU lets it write 1.4 times as much a second as --io buffered reached\n" +
-		"in the guest before, whose disk had no such limit. dd only writes, and zeros. Processor time is the whole machine's, the kernel's included.\n" +
-		modelNote + "\n")
+	fmt.Printf("\nBed: a disk of a guest with half as much memory as the file. QEMU lets it write 1.4 times as much a second as --io buffered reached\n"+
+		"in the guest before, whose disk had no such limit. dd only writes, and zeros. Processor time is the whole machine's, the kernel's included.\n%s\n", modelNote())
 	return o.print([]row{
 		{name: name, unit: "s", ours: values[direct], peer: "dd past the page cache", peers: values["dd"], goal: guestDiskGoal},
 		{name: name, unit: "s", ours: values[direct], peer: "--io buffered", peers: values[buffered], goal: directGoal},

@@ -110,7 +110,7 @@ func benchLateDisk(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\nBed: a disk in a guest that answers each request %d ms late (dm-delay). dd has one request under way.\n%s\n", lateMs, modelNote)
+	fmt.Printf("\nBed: a disk in a guest that answers each request %d ms late (dm-delay). dd has one request under way.\n%s\n", lateMs, modelNote())
 	return o.print(rows)
 }
 

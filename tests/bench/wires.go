@@ -108,7 +108,7 @@ func benchWires(ctx context.Context, o options, node, shared string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\nBed: two guests with emulated CPUs, files in /dev/shm. Two wires of %s between them, and then one that takes %s.\n%s\n", wireRate, farDelay, modelNote)
+	fmt.Printf("\nBed: two guests with emulated CPUs, files in /dev/shm. Two wires of %s between them, and then one that takes %s.\n%s\n", wireRate, farDelay, modelNote())
 	return o.print(rows)
 }
 

@@ -125,7 +125,7 @@ fresh: ## `make demo` and `make test` on this commit in a minimal Debian 12 that
 # The packages whose tests take longest come first, and the rest runs beside them. Most tests wait for others more than they
 # work, so that one package more than there are processors runs at once. `go vet` is the lint's: what `go test` runs of it, it
 # would run anew for each kind of build.
-GO_TEST := $(GO) test -vet=off -p $$(($$(nproc) + 1))
+GO_TEST := .ci/again $(GO) test -vet=off -p $$(($$(nproc) + 1))
 # For tests that run once more: they need not wait for the disk again.
 IN_MEMORY := $(shell [ "$$(df --output=avail -B1G /dev/shm 2>/dev/null | tail -n 1)" -ge 8 ] 2>/dev/null && echo TMPDIR=/dev/shm)
 
@@ -147,7 +147,8 @@ test-nocgo: test-tools # what is built otherwise without cgo, and of the rest wh
 .PHONY: test-bed
 test-bed: gcc test-tools ## the bed's own test, and the tests that need RDMA devices, in it
 	@if tests/bed/setup.sh; then \
-	  $(NEED) pgrep:procps losetup:mount mkfs.xfs:xfsprogs && tests/bed/selftest && tests/bed/run-tests && tests/program/two-guests && \
+	  $(NEED) pgrep:procps losetup:mount mkfs.xfs:xfsprogs && \
+	    .ci/again tests/bed/selftest && tests/bed/run-tests && .ci/again tests/program/two-guests && \
 	    if [ "$$GDRCP_TEST_FULL" = 1 ]; then tests/program/power-cut; fi; \
 	elif [ $$? = 2 ] && [ -z "$$CI" ]; then \
 	  echo "make: the tests that need RDMA devices were LEFT OUT (with CI set this is an error)" >&2; \

@@ -11,6 +11,7 @@ package gpu
 import "C"
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -148,12 +149,10 @@ func (d *Driver) notStarted(rc C.int) error {
 		e.Hint = "check `nvidia-smi -L`, CUDA_VISIBLE_DEVICES, and that this user may open /dev/nvidia*; in a container, pass the GPUs in"
 	case C.ABI_SYSTEM_DRIVER_MISMATCH:
 		e.Hint = "libcuda.so.1 and the kernel module are of different versions, as after an update without a reboot: reload the module or reboot"
-	case C.ABI_SYSTEM_NOT_READY:
-		e.Hint = "on machines with NVSwitch, start nvidia-fabricmanager"
 	case C.ABI_STUB_LIBRARY:
 		return stubLibrary("libcuda.so.1")
 	default:
-		e.Hint = "check `nvidia-smi` and `dmesg`; the modules nvidia and nvidia_uvm must be loaded"
+		e.Hint = cmp.Or(hintOfSystem(int(rc)), "check `nvidia-smi` and `dmesg`; the modules nvidia and nvidia_uvm must be loaded")
 	}
 	return e
 }

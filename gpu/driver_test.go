@@ -32,16 +32,21 @@ func TestProbeErrors(t *testing.T) {
 		set    func(*testing.T)
 		reason ProbeReason
 		detail string
+		hint   string
 	}{
-		{"no library", func(t *testing.T) { t.Setenv("GDRCP_LIBCUDA", filepath.Join(t.TempDir(), "libcuda.so.1")) }, NoLibrary, "libcuda.so.1"},
-		{"no GPU", set("none"), NoDevice, "CUDA_ERROR_NO_DEVICE"},
-		{"another kernel module", set("mismatch"), NoDriver, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"},
-		{"the toolkit's stub", set("stub"), NoDriver, "stand-in for linking"},
-		{"an old driver", set("old"), OldDriver, "no cuDevicePrimaryCtxRelease_v2"},
-		{"a driver without one function", set("old=cuMemHostRegister"), OldDriver, "no cuMemHostRegister_v2"},
+		{"no library", func(t *testing.T) { t.Setenv("GDRCP_LIBCUDA", filepath.Join(t.TempDir(), "libcuda.so.1")) }, NoLibrary, "libcuda.so.1", ""},
+		{"no GPU", set("none"), NoDevice, "CUDA_ERROR_NO_DEVICE", ""},
+		{"another kernel module", set("mismatch"), NoDriver, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", ""},
+		{"no fabric manager", set("noinit=802"), NoDriver, "CUresult 802", "nvidia-fabricmanager"},
+		{"a compatibility library", set("noinit=804"), NoDriver, "CUresult 804", "cuda-compat"},
+		{"no MPS server", set("noinit=805"), NoDriver, "CUresult 805", "MPS"},
+		{"another failure", set("noinit=999"), NoDriver, "CUDA_ERROR_UNKNOWN", "dmesg"},
+		{"the toolkit's stub", set("stub"), NoDriver, "stand-in for linking", ""},
+		{"an old driver", set("old"), OldDriver, "no cuDevicePrimaryCtxRelease_v2", ""},
+		{"a driver without one function", set("old=cuMemHostRegister"), OldDriver, "no cuMemHostRegister_v2", ""},
 		{"a driver before cuGetProcAddress without one", func(t *testing.T) {
 			variant(t, "-DFAKE_PLAIN_SYMBOLS", "-DcuMemFree_v2=cuMemFree")
-		}, OldDriver, "no cuMemFree_v2"},
+		}, OldDriver, "no cuMemFree_v2", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.set(t)
@@ -50,7 +55,7 @@ func TestProbeErrors(t *testing.T) {
 			if !errors.As(err, &probe) || !errors.Is(err, ErrUnsupported) {
 				t.Fatalf("%v is no ProbeError", err)
 			}
-			if probe.Reason != tt.reason || !strings.Contains(probe.Detail, tt.detail) || probe.Hint == "" {
+			if probe.Reason != tt.reason || !strings.Contains(probe.Detail, tt.detail) || probe.Hint == "" || !strings.Contains(probe.Hint, tt.hint) {
 				t.Errorf("reason %s, detail %q, hint %q; want %s with %q", probe.Reason, probe.Detail, probe.Hint, tt.reason, tt.detail)
 			}
 		})

@@ -88,6 +88,9 @@ const (
 	codeNotReady            = 600
 	codeLaunchOutOfResource = 701
 	codeNotSupported        = 801
+	codeSystemNotReady      = 802
+	codeCompatNotSupported  = 804
+	codeMPSConnectionFailed = 805
 	codeUnknown             = 999
 )
 
@@ -117,6 +120,20 @@ func (e *Error) Hint() string {
 		return "check `nvidia-smi` for other users of the GPU"
 	case codeUnknown, codeNotReady:
 		return "check `nvidia-smi` and `dmesg` for the health of the GPU and its driver"
+	}
+	return hintOfSystem(e.Code)
+}
+
+// hintOfSystem returns the remedy for a CUresult that is about the whole machine, at the
+// start of the driver or later, or nothing.
+func hintOfSystem(code int) string {
+	switch code {
+	case codeSystemNotReady:
+		return "on machines with NVSwitch, start nvidia-fabricmanager; for confidential computing, `nvidia-smi conf-compute -srs 1`"
+	case codeCompatNotSupported:
+		return "CUDA's forward-compatibility libcuda.so.1 (package cuda-compat) does not support this GPU: take it out of LD_LIBRARY_PATH, or update the kernel driver"
+	case codeMPSConnectionFailed:
+		return "the MPS server cannot be reached: start `nvidia-cuda-mps-control -d`, or unset CUDA_MPS_PIPE_DIRECTORY"
 	}
 	return ""
 }

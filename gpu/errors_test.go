@@ -3,6 +3,7 @@ package gpu
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 )
 
@@ -18,6 +19,16 @@ func TestError(t *testing.T) {
 	err := &Error{Op: "allocate 5 bytes", GPU: 3, Code: 2, Name: "CUDA_ERROR_OUT_OF_MEMORY"}
 	if want := "allocate 5 bytes on GPU 3: CUDA_ERROR_OUT_OF_MEMORY (2)"; err.Error() != want {
 		t.Errorf("%q, want %q", err, want)
+	}
+}
+
+// Codes about the whole machine have a remedy of their own, at the start of the driver and
+// in later calls.
+func TestHintsOfSystem(t *testing.T) {
+	for code, want := range map[int]string{802: "nvidia-fabricmanager", 804: "cuda-compat", 805: "MPS", 1: ""} {
+		if got := (&Error{Code: code}).Hint(); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%d: %q, want one with %q", code, got, want)
+		}
 	}
 }
 

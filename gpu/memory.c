@@ -7,13 +7,13 @@
 
 /* The zeros travel in the default stream, for which no other stream of this
  * package waits. So wait for it here. */
-static int prepare(const struct gdr_api *api, uint64_t base, size_t bytes)
+static int prepare(const struct gdr_api *api, struct gdr_block *b, size_t bytes)
 {
 	unsigned on = 1;
-	int rc = api->cuPointerSetAttribute(&on, ABI_POINTER_SYNC_MEMOPS, base);
+	int rc;
 
-	if (!rc)
-		rc = api->cuMemsetD8(base, 0, bytes);
+	b->unsynced = api->cuPointerSetAttribute(&on, ABI_POINTER_SYNC_MEMOPS, b->base);
+	rc = api->cuMemsetD8(b->base, 0, bytes);
 	if (!rc)
 		rc = api->cuStreamSynchronize(NULL);
 	return rc;
@@ -44,7 +44,7 @@ int gdr_alloc(const struct gdr_context *ctx, size_t bytes, size_t align_bytes, s
 	rc = alloc_aligned(api, &bytes, align_bytes, out);
 	if (rc)
 		return gdr_leave(ctx, rc);
-	rc = prepare(api, out->base, bytes);
+	rc = prepare(api, out, bytes);
 	if (rc)
 		api->cuMemFree(out->base);
 	return gdr_leave(ctx, rc);

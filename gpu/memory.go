@@ -36,8 +36,8 @@ type Memory struct {
 // free memory.
 //
 // The driver's own copies from and to the memory are complete when they return
-// (SYNC_MEMOPS), as RDMA devices need. Copies in a Stream are not: wait for them as
-// usual.
+// (SYNC_MEMOPS), as RDMA devices need: see Registrable. Copies in a Stream are not: wait
+// for them as usual.
 func (c *Context) Alloc(n int) (*Memory, error) {
 	if n <= 0 || n > math.MaxInt-2*alignBytes {
 		return nil, fmt.Errorf("allocate %d bytes on GPU %d: not a size", n, c.device.Index)
@@ -63,6 +63,15 @@ func (m *Memory) Addr() uint64 { return uint64(m.block.addr) }
 
 // Len returns the requested length in bytes.
 func (m *Memory) Len() int { return m.len }
+
+// Registrable returns nil if an RDMA device may reach the memory, or why it may not: the
+// driver refused SYNC_MEMOPS.
+func (m *Memory) Registrable() error {
+	if m.block.unsynced == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrUnsupported, m.ctx.check(m.block.unsynced, "set SYNC_MEMOPS for %d bytes", m.len))
+}
 
 // DMABuf exports the memory, rounded up to 2 MiB, as a dma-buf. It returns the
 // dma-buf's descriptor, and the offset at which the memory begins. The descriptor is

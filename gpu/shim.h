@@ -76,11 +76,12 @@ int gdr_flush_writes(const struct gdr_context *ctx);
 struct gdr_block {
 	uint64_t base; /* the address to free */
 	uint64_t addr; /* the first multiple of the alignment in the block */
+	int unsynced;  /* 0, or the CUresult with which the driver refused SYNC_MEMOPS */
 };
 
 /* Allocates bytes of zeroed memory at a multiple of align_bytes. The driver's
  * synchronous copies on it are synchronous for an RDMA device, too
- * (SYNC_MEMOPS). Blocks until the memory is zeroed. */
+ * (SYNC_MEMOPS), unless the block says that the driver refused that. Blocks until the memory is zeroed. */
 int gdr_alloc(const struct gdr_context *ctx, size_t bytes, size_t align_bytes, struct gdr_block *out);
 /* Blocks until work that uses the memory is done. */
 int gdr_free(const struct gdr_context *ctx, uint64_t base);

@@ -73,6 +73,9 @@ func (*Memory) Addr() uint64 { return 0 }
 // Len is 0.
 func (*Memory) Len() int { return 0 }
 
+// Registrable fails.
+func (*Memory) Registrable() error { return ErrUnsupported }
+
 // DMABuf fails.
 func (*Memory) DMABuf() (fd int, offset uint64, err error) { return -1, 0, ErrUnsupported }
 

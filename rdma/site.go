@@ -18,3 +18,8 @@ func Site(a netip.Addr) netip.Prefix {
 	}
 	return p
 }
+
+// NeedsZone reports whether an address says nothing to another host: an IPv6 link-local
+// address names an interface of this host, too. IPv4 link-local addresses (RFC 3927) have
+// no zone, and are used like others, as between directly connected hosts.
+func NeedsZone(a netip.Addr) bool { return a.Unmap().Is6() && a.IsLinkLocalUnicast() }

@@ -25,3 +25,14 @@ func TestSite(t *testing.T) {
 		t.Error("no address")
 	}
 }
+
+func TestNeedsZone(t *testing.T) {
+	for addr, want := range map[string]bool{
+		"fe80::1": true, "fe80::1%eth0": true,
+		"169.254.7.1": false, "::ffff:169.254.7.1": false, "10.7.0.1": false, "2001:db8::1": false,
+	} {
+		if got := NeedsZone(netip.MustParseAddr(addr)); got != want {
+			t.Errorf("%s: %v", addr, got)
+		}
+	}
+}

@@ -17,6 +17,7 @@
  * GDRCP_FAKE_CUDA        words with commas between, read by cuInit:
  *   none                 no GPU: cuInit fails with CUDA_ERROR_NO_DEVICE
  *   mismatch             cuInit fails with CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
+ *   noinit=CODE          cuInit fails with the CUresult
  *   stub                 cuInit fails with CUDA_ERROR_STUB_LIBRARY
  *   gpus=N               N GPUs, at most 8; 1 without it
  *   mixed                the last GPU is the fastest, and the order is the reverse
@@ -60,6 +61,7 @@
  *   nocubin, nocubin=CODE  no cubin does: CUDA_ERROR_NO_BINARY_FOR_GPU, or the
  *                        CUresult
  *   nomap                kernels do not reach registered memory
+ *   nosync               SYNC_MEMOPS is refused with CUDA_ERROR_NOT_SUPPORTED
  *   novalue              streams write no values (cuStreamWriteValue32)
  *   lostvalue            or do so without a trace
  *   badlaunch            launches fail
@@ -128,7 +130,7 @@ enum { FAKE_GPUS_MAX = 8, FAKE_PARAMS_MAX = 16 };
 struct fake_modes {
 	int gpus, reversed, mig, slowopen_ms, slowload_ms, memory_mib, late_ms, slowcopy_ms, cc_major, cc_minor;
 	int dmabuf, peermem, c2c, prohibited, flush, oom, unaligned, bar1_mib, bar1full, nvml, strict, noload, nojit, nocubin;
-	int badlaunch, badkernel, hang, launches, nomap, novalue, lostvalue;
+	int badlaunch, badkernel, hang, launches, nomap, nosync, novalue, lostvalue;
 	char hangfile[256], opengate[256], loadgate[256], log[256];
 	int init; /* what cuInit returns */
 };

@@ -129,6 +129,8 @@ EXPORT int cuPointerSetAttribute(const void *value, int attribute, uint64_t addr
 	b = fake_block(ctx, addr, 1);
 	if (!b || attribute != 6 /* SYNC_MEMOPS */)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	if (fake_modes.nosync)
+		return fake_leave(CUDA_ERROR_NOT_SUPPORTED);
 	b->sync_memops = *(const unsigned *)value != 0;
 	return fake_leave(CUDA_SUCCESS);
 }

@@ -55,7 +55,7 @@ static int init_result(void)
 		return CUDA_ERROR_NO_DEVICE;
 	if (has("mismatch"))
 		return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
-	return has("stub") ? CUDA_ERROR_STUB_LIBRARY : CUDA_SUCCESS;
+	return has("stub") ? CUDA_ERROR_STUB_LIBRARY : number("noinit", CUDA_ERROR_UNKNOWN, CUDA_SUCCESS);
 }
 
 void fake_modes_read(struct fake_modes *out)
@@ -94,6 +94,7 @@ void fake_modes_read(struct fake_modes *out)
 	out->nojit = number("nojit", CUDA_ERROR_JIT_COMPILER_NOT_FOUND, 0);
 	out->nocubin = number("nocubin", CUDA_ERROR_NO_BINARY_FOR_GPU, 0);
 	out->nomap = has("nomap");
+	out->nosync = has("nosync");
 	out->novalue = has("novalue");
 	out->lostvalue = has("lostvalue");
 	out->badlaunch = has("badlaunch");

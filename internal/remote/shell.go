@@ -64,8 +64,12 @@ func quoted(s string, quote byte) (length int, text string, closed bool) {
 // csh and other shells have no common way to quote those.
 func shellQuote(s string) string { return "'" + s + "'" }
 
-// CheckHost refuses a host or a user that is invalid, or that the remote shell command
-// would take for an option.
+// shellCharacters are those that ssh(1) refuses in hosts and users, because a ProxyCommand
+// or a Match exec of its configuration hands both to a shell. In a host it refuses $ and \ too.
+const shellCharacters = "'`\";&<>|(){}"
+
+// CheckHost refuses a host or a user that is invalid, that the remote shell command would
+// take for an option, or that a shell would act on.
 func CheckHost(user, host string) error {
 	switch {
 	case host == "":
@@ -76,6 +80,8 @@ func CheckHost(user, host string) error {
 		return errors.New("a user does not begin with a dash")
 	case strings.ContainsAny(host+user, " \t\r\n\x00"):
 		return errors.New("a host or user has no white space")
+	case strings.ContainsAny(host, shellCharacters+`$\`), strings.ContainsAny(user, shellCharacters):
+		return errors.New("a host or user has no characters that a shell acts on")
 	}
 	return nil
 }

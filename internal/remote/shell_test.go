@@ -57,6 +57,8 @@ func TestCheckHost(t *testing.T) {
 	}{
 		{"", "node2", true}, {"me", "node2", true}, {"", "::1", true},
 		{"", "-oProxyCommand=x", false}, {"-l", "node2", false}, {"", "", false}, {"", "a b", false}, {"a\nb", "c", false},
+		{`DOMAIN\me`, "node2", true}, {"me$", "fe80::1%eth0", true}, {"", "$(id)", false}, {"", "a;id", false}, {"", "`id`", false}, {"", "a|id", false},
+		{"", `a\b`, false}, {"me;id", "node2", false}, {"`id`", "node2", false}, {"", "a&", false}, {"", "a>b", false}, {"'", "a", false}, {"", "{a,b}", false},
 	} {
 		if err := CheckHost(c.user, c.host); (err == nil) != c.ok {
 			t.Errorf("%q@%q: %v", c.user, c.host, err)

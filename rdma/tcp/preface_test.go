@@ -343,7 +343,7 @@ func TestDevice(t *testing.T) {
 		t.Errorf("device %+v", d)
 	}
 	for _, a := range d.Addrs() {
-		if a.IsLinkLocalUnicast() || a.Is4In6() || strings.Contains(a.String(), "%") {
+		if rdma.NeedsZone(a) || a.Is4In6() || strings.Contains(a.String(), "%") {
 			t.Errorf("address %s", a)
 		}
 	}

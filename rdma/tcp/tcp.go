@@ -121,7 +121,7 @@ func upPorts() ([]rdma.Port, error) {
 }
 
 // interfaceAddrs returns the addresses by which a peer can reach the interface.
-// Link-local addresses mean nothing without the peer's own zone.
+// IPv6 link-local addresses mean nothing without the peer's own zone.
 func interfaceAddrs(iface net.Interface) []netip.Addr {
 	all, err := iface.Addrs()
 	if err != nil {
@@ -130,7 +130,7 @@ func interfaceAddrs(iface net.Interface) []netip.Addr {
 	var addrs []netip.Addr
 	for _, a := range all {
 		prefix, err := netip.ParsePrefix(a.String())
-		if err == nil && !prefix.Addr().IsLinkLocalUnicast() {
+		if err == nil && !rdma.NeedsZone(prefix.Addr()) {
 			addrs = append(addrs, prefix.Addr().Unmap())
 		}
 	}

@@ -115,7 +115,14 @@ func (e *endpoint) destroy() {
 
 // resolve makes an endpoint for remote and waits until the kernel has bound it
 // to a device. from is the local address to bind to, or invalid.
-func resolve(ctx context.Context, api *C.struct_vb_api, from netip.Addr, remote netip.AddrPort) (*endpoint, error) {
+func (p *Provider) resolve(ctx context.Context, from netip.Addr, remote netip.AddrPort) (*endpoint, error) {
+	if err := p.refuseWithoutGUID(ctx, from, remote); err != nil {
+		return nil, err
+	}
+	api, err := p.libraries()
+	if err != nil {
+		return nil, err
+	}
 	to, err := toC(remote)
 	if err != nil {
 		return nil, err

@@ -15,9 +15,7 @@ int vb_device_names(const struct vb_api *api, char *names, int max)
 	list = api->ibv_get_device_list(&n);
 	if (!list)
 		return errno ? -errno : -ENOSYS;
-	if (n > max)
-		n = max;
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n && i < max; i++)
 		snprintf(names + i * VB_NAME_BYTES, VB_NAME_BYTES, "%s",
 			 api->ibv_get_device_name(list[i]));
 	api->ibv_free_device_list(list);

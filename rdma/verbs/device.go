@@ -11,6 +11,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -27,72 +28,86 @@ func (p *Provider) Devices() ([]rdma.Device, error) {
 	if err != nil {
 		return nil, err
 	}
+	all := p.openDevices()
+	defer all.close()
 	list := make([]rdma.Device, 0, len(names))
 	for _, name := range names {
-		d, dev := p.describe(name)
-		dev.close()
+		d, _ := p.describe(name, all)
 		list = append(list, d)
 	}
 	return list, nil
 }
 
-// openDevice is a device's context as librdmacm holds it: protection domains and queues
-// must belong to the very context that librdmacm's ids name. When a device was removed,
-// librdmacm closes its context with the last reference. Its ids hold references, and
-// list is the reference of this openDevice.
-type openDevice struct {
+// openDevices are the devices' contexts as librdmacm holds them: protection domains and
+// queues must belong to the very context that librdmacm's ids name. When a device was
+// removed, librdmacm closes its context with the last reference. Its ids hold references,
+// and list is the reference of this openDevices. Listing takes time for each device.
+type openDevices struct {
 	api  *C.struct_vb_api
 	list **C.struct_abi_context
-	ctx  *C.struct_abi_context
+	err  error // why list is nil
 }
 
-// close gives the context up. Everything made from it must be gone.
-func (o openDevice) close() {
+func (p *Provider) openDevices() openDevices {
+	o := openDevices{api: p.api}
+	o.err = errno(C.vb_contexts(p.api, &o.list))
+	return o
+}
+
+// close gives the contexts up. Everything made from them must be gone.
+func (o openDevices) close() {
 	if o.list != nil {
 		C.vb_contexts_free(o.api, o.list)
 	}
 }
 
-func (p *Provider) openDevice(name string) (openDevice, error) {
-	o := openDevice{api: p.api}
-	rc := C.vb_contexts(p.api, &o.list)
-	listed := rc == 0
-	if listed {
+// contextOf returns the context of a device.
+func (p *Provider) contextOf(name string, all openDevices) (*C.struct_abi_context, error) {
+	err := all.err
+	if err == nil {
 		c := C.CString(name)
 		defer C.free(unsafe.Pointer(c))
-		if o.ctx = C.vb_context(p.api, o.list, c); o.ctx != nil {
-			return o, nil
+		if ctx := C.vb_context(p.api, all.list, c); ctx != nil {
+			return ctx, nil
 		}
-		o.close()
-		rc = -C.int(syscall.ENODEV)
+		err = syscall.ENODEV
 	}
-	err := errno(rc)
-	if why := p.nodeProblem(name, !listed); why != nil {
+	if why := p.nodeProblem(name, all.err != nil); why != nil {
 		err = why
 	}
-	return openDevice{}, fmt.Errorf("open device %s: %w", name, err)
+	return nil, fmt.Errorf("open device %s: %w", name, err)
 }
 
 // describe returns a listed device. Its Problem says why the device is not open, or why
-// no rail can be opened on it. The caller closes the openDevice.
-func (p *Provider) describe(name string) (rdma.Device, openDevice) {
+// no rail can be opened on it.
+func (p *Provider) describe(name string, all openDevices) (rdma.Device, *C.struct_abi_context) {
 	d := readDevice(p.sysfs, name, &p.tables)
-	dev, err := p.openDevice(name)
+	if lacksGUID(filepath.Join(p.sysfs, "class/infiniband", name)) {
+		d.Problem, d.Reason = noGUID, rdma.BadDevice
+		return d, nil
+	}
+	ctx, err := p.contextOf(name, all)
 	if err != nil {
 		d.Problem, d.Reason = problemOf(err)
-		return d, dev
+		return d, nil
 	}
-	p.queryPorts(dev.ctx, &d)
-	d.DMABufProblem = p.imports(dev.ctx)
+	p.queryPorts(ctx, &d)
+	d.DMABufProblem = p.imports(ctx)
 	d.DMABuf = d.DMABufProblem == ""
 	if d.Usable() {
 		d.Problem, d.Reason = judge(d)
 	}
-	return d, dev
+	return d, ctx
+}
+
+// openDevice is one of openDevices.
+type openDevice struct {
+	all openDevices
+	ctx *C.struct_abi_context // nil if the device is not usable
 }
 
 // find is describe for a name that may be no device's: then the error is
-// rdma.ErrNoDevice.
+// rdma.ErrNoDevice. The caller closes the openDevice.
 func (p *Provider) find(name string) (rdma.Device, openDevice, error) {
 	names, err := p.ready()
 	if err != nil {
@@ -101,8 +116,10 @@ func (p *Provider) find(name string) (rdma.Device, openDevice, error) {
 	if !slices.Contains(names, name) {
 		return rdma.Device{}, openDevice{}, fmt.Errorf("device %s (there are %s): %w", name, strings.Join(names, ", "), rdma.ErrNoDevice)
 	}
-	d, dev := p.describe(name)
-	return d, dev, nil
+	o := openDevice{all: p.openDevices()}
+	var d rdma.Device
+	d, o.ctx = p.describe(name, o.all)
+	return d, o, nil
 }
 
 // queryPorts adds the properties that only the device itself reports.
@@ -128,13 +145,16 @@ func judge(d rdma.Device) (problem string, reason rdma.ProbeReason) {
 		return "its transport does not do reliable connections (as on EFA and usNIC)", rdma.BadDevice
 	}
 	var states []string
-	active, addressed := false, false
+	active, addressed, initialized := false, false, false
 	for _, p := range d.Ports {
 		states = append(states, p.State)
+		initialized = initialized || p.State == "INIT" && p.LinkLayer == "InfiniBand"
 		active = active || p.State == "ACTIVE"
 		addressed = addressed || (p.State == "ACTIVE" && len(p.Addrs) > 0)
 	}
 	switch {
+	case !active && initialized:
+		return "no port is active (" + strings.Join(states, ", ") + "): the link is up, but no subnet manager has configured it: start one, such as opensm, on the fabric", rdma.NoActivePort
 	case !active:
 		return "no port is active (" + strings.Join(states, ", ") + "): check the cable, the switch and `ip link`", rdma.NoActivePort
 	case !addressed:

@@ -57,6 +57,10 @@ var oldLibrary = refusal{
 
 const barHint = "make the ring smaller, and see what BAR1 has left in `nvidia-smi -q -d MEMORY`"
 
+// errNotSupp is the kernel's ENOTSUPP, which user space has no name for (Linux,
+// include/linux/errno.h). Drivers let it through.
+const errNotSupp = syscall.Errno(524)
+
 // importRefusals are the reasons for which registering a dma-buf fails: those of the
 // kernel's RDMA core (Linux, drivers/infiniband/core/uverbs_std_types_mr.c), of
 // dma_buf_get and dma_buf_attach, and of the drivers at either end.
@@ -64,6 +68,10 @@ var importRefusals = map[syscall.Errno]refusal{
 	syscall.EOPNOTSUPP: {
 		"the device's driver does not import dma-bufs",
 		"mlx5 needs a kernel with CONFIG_INFINIBAND_ON_DEMAND_PAGING; elsewhere nvidia-peermem may do", true,
+	},
+	errNotSupp: {
+		"the drivers of the GPU and of the device do not support this mapping of the dma-buf (ENOTSUPP)",
+		"see dmesg; check that the GPU and the device can reach each other over PCIe (ACS, the IOMMU)", true,
 	},
 	syscall.EPROTONOSUPPORT: {"the kernel does not register dma-bufs", "run Linux 5.12 or later", true},
 	syscall.EBADF:           {"the descriptor of the dma-buf is not open", bugHint, false},

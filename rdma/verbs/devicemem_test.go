@@ -202,6 +202,7 @@ func TestDeviceMemoryRefused(t *testing.T) {
 		{"DriverDoesNotImport", fails(syscall.EOPNOTSUPP), syscall.EOPNOTSUPP, true, "driver does not import dma-bufs"},
 		{"KernelDoesNotImport", fails(syscall.EPROTONOSUPPORT), syscall.EPROTONOSUPPORT, true, "kernel does not register dma-bufs"},
 		{"PartOfTheDMABuf", fails(syscall.EINVAL), syscall.EINVAL, false, "part of the dma-buf"},
+		{"NotSupported", fails(errNotSupp), errNotSupp, true, "do not support this mapping"},
 		{"NoRoom", fails(syscall.ENOMEM), syscall.ENOMEM, false, "no room"},
 		{"NotMapped", fails(syscall.EFAULT), syscall.EFAULT, false, "cannot be mapped"},
 		{"Unforeseen", fails(syscall.EXDEV), syscall.EXDEV, false, "register 1048576 bytes of device memory via fake0: invalid cross-device link"},

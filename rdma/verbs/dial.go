@@ -137,7 +137,7 @@ func (r *rail) dialFromAnyPort(ctx context.Context, remote netip.AddrPort, data 
 // choose, which knows the routes. If the kernel chooses another device, resolve tries
 // each of the rail's addresses as the source.
 func (r *rail) resolve(ctx context.Context, remote netip.AddrPort) (*endpoint, error) {
-	ep, err := resolve(ctx, r.api, netip.Addr{}, remote)
+	ep, err := r.p.resolve(ctx, netip.Addr{}, remote)
 	other := ""
 	if err == nil {
 		if C.vb_id_context(ep.id) == r.ctx {
@@ -150,7 +150,7 @@ func (r *rail) resolve(ctx context.Context, remote netip.AddrPort) (*endpoint, e
 		if from.Is4() != remote.Addr().Unmap().Is4() || ctx.Err() != nil {
 			continue
 		}
-		ep, bound := resolve(ctx, r.api, from, remote)
+		ep, bound := r.p.resolve(ctx, from, remote)
 		if bound != nil {
 			continue
 		}

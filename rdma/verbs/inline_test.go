@@ -4,7 +4,9 @@ package verbs
 
 import (
 	"context"
+	"errors"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -76,6 +78,20 @@ func TestInlineRefusedWithoutErrno(t *testing.T) {
 	withoutTargets(t)
 	if err := dialFake(t, `if (a->cap.max_inline_data > 96) return -1;`, ``); err != nil {
 		t.Errorf("no queue pair on Broadcom's devices: %v", err)
+	}
+}
+
+// TestInlineRefusedWithAnotherErrno: a driver may refuse inline data with any error. An
+// error that has another cause remains.
+func TestInlineRefusedWithAnotherErrno(t *testing.T) {
+	withoutTargets(t)
+	for _, number := range []string{"ENOTSUP", "524"} {
+		if err := dialFake(t, `if (a->cap.max_inline_data) { errno = `+number+`; return -1; }`, ``); err != nil {
+			t.Errorf("%s: %v", number, err)
+		}
+	}
+	if err := dialFake(t, `errno = EMFILE; return -1;`, ``); !errors.Is(err, syscall.EMFILE) {
+		t.Errorf("a queue pair that cannot be made: %v", err)
 	}
 }
 

@@ -131,8 +131,14 @@ func (p *Provider) ready() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var names [maxDevices * C.VB_NAME_BYTES]C.char
-	n := C.vb_device_names(api, &names[0], maxDevices)
+	room := C.int(64)
+	names := make([]C.char, room*C.VB_NAME_BYTES)
+	n := C.vb_device_names(api, &names[0], room)
+	for n > room {
+		room = n
+		names = make([]C.char, room*C.VB_NAME_BYTES)
+		n = C.vb_device_names(api, &names[0], room)
+	}
 	if n < 0 {
 		return nil, noDeviceList(errno(n))
 	}
@@ -152,9 +158,6 @@ func (p *Provider) ready() ([]string, error) {
 	}
 	return list, nil
 }
-
-// maxDevices bounds the devices of one machine that are used.
-const maxDevices = 64
 
 func noDeviceList(err error) error {
 	if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM) {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"gdrcp/rdma"
 )
 
 // netdev is a network interface that sysfs names for an RDMA port. The interface may be
@@ -40,7 +42,7 @@ func netdevs(sysfs, dir, port string, number int, iwarp bool, tables *gidTables)
 	for _, s := range siblings {
 		devPort, err := strconv.Atoi(readLine(s, "dev_port"))
 		if err != nil || len(siblings) == 1 || devPort == number-1 {
-			list = append(list, netdevAt(s))
+			list = append(list, withMaster(sysfs, s)...)
 		}
 	}
 	if len(list) > 0 {
@@ -50,8 +52,19 @@ func netdevs(sysfs, dir, port string, number int, iwarp bool, tables *gidTables)
 	all, _ := filepath.Glob(filepath.Join(sysfs, "class/net/*"))
 	for _, n := range all {
 		if dev := netdevAt(n); dev.mac != nil && guidOf(dev.mac) == guid {
-			list = append(list, dev)
+			list = append(list, withMaster(sysfs, n)...)
 		}
+	}
+	return list
+}
+
+// withMaster returns the interface of a directory of sysfs, and the bond that it is a slave
+// of: a bond of IPoIB interfaces has the addresses, and its slaves have none. The GIDs of
+// RoCE name bonds and VLANs themselves.
+func withMaster(sysfs, dir string) []netdev {
+	list := []netdev{netdevAt(dir)}
+	if master, err := os.Readlink(filepath.Join(dir, "master")); err == nil {
+		list = append(list, netdevAt(filepath.Join(sysfs, "class/net", filepath.Base(master))))
 	}
 	return list
 }
@@ -129,8 +142,8 @@ func netdevsOfGIDs(port string, iwarp bool) (list []netdev) {
 }
 
 // addrs lists the addresses that the interface has in this network namespace: none if
-// it is in another. Link-local addresses mean nothing to a peer; they are listed, with
-// their zone, only if there are no others.
+// it is in another. IPv6 link-local addresses mean nothing to a peer; they are
+// listed, with their zone, only if there are no others.
 func (d netdev) addrs() []netip.Addr {
 	ifi, err := net.InterfaceByName(d.name)
 	if err != nil || (len(d.mac) > 0 && len(ifi.HardwareAddr) > 0 && !bytes.Equal(d.mac, ifi.HardwareAddr)) {
@@ -151,7 +164,7 @@ func (d netdev) addrs() []netip.Addr {
 		case d.ips != nil && !slices.Contains(d.ips, ip):
 			// The address belongs to another interface, or the device has not taken it
 			// up.
-		case ip.Is6() && ip.IsLinkLocalUnicast():
+		case rdma.NeedsZone(ip):
 			local = append(local, ip.WithZone(d.name))
 		default:
 			list = append(list, ip)

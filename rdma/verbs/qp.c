@@ -96,11 +96,10 @@ static int create(struct vb_qp *q, struct vb_qp_config *cfg)
 		 * to 60, bnxt_re_check_qp_limits). */
 		if (!errno)
 			errno = EINVAL;
-		if (errno != EINVAL && errno != ENOMEM)
-			return -errno;
+		/* Drivers refuse inline data with various errors. */
 		if (*inline_bytes)
 			inline_bytes++;
-		else if (cfg->sends <= cfg->least_sends)
+		else if ((errno != EINVAL && errno != ENOMEM) || cfg->sends <= cfg->least_sends)
 			return -errno;
 		else if (cfg->sends / 2 > cfg->least_sends)
 			cfg->sends /= 2;

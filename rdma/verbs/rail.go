@@ -125,12 +125,12 @@ func (p *Provider) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
 		return nil, err
 	}
 	if !d.Usable() {
-		held.close()
+		held.all.close()
 		return nil, d.Err()
 	}
 	size, err := p.measure(held.ctx, d, cfg)
 	if err != nil {
-		held.close()
+		held.all.close()
 		return nil, &rdma.OpError{Op: "open rail", Device: device, Err: err}
 	}
 	r := &rail{
@@ -145,7 +145,7 @@ func (p *Provider) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
 	r.life, r.end = context.WithCancel(context.Background())
 	if err := r.open(); err != nil {
 		r.end()
-		held.close()
+		held.all.close()
 		return nil, err
 	}
 	return r, nil
@@ -331,6 +331,6 @@ func (r *rail) free() error {
 		err = &rdma.OpError{Op: "close rail", Device: r.dev.Name, Err: errno(rc)}
 	}
 	r.p.unpadKeys(r)
-	r.held.close()
+	r.held.all.close()
 	return err
 }

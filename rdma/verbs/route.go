@@ -26,7 +26,7 @@ func (p *Provider) Route(ctx context.Context, remote netip.AddrPort) (string, ne
 	if err := routable(ip); err != nil {
 		return "", netip.Addr{}, err
 	}
-	e, err := resolve(ctx, p.api, netip.Addr{}, remote)
+	e, err := p.resolve(ctx, netip.Addr{}, remote)
 	if err != nil {
 		return "", netip.Addr{}, routeError(remote, err)
 	}
@@ -55,6 +55,9 @@ func routeError(remote netip.AddrPort, err error) error {
 	}
 	if errors.Is(cause, syscall.ENODEV) || errors.Is(cause, syscall.EADDRNOTAVAIL) {
 		return fmt.Errorf("the way to %s leads over an interface without RDMA: %w", remote.Addr(), rdma.ErrNoDevice)
+	}
+	if errors.As(err, new(*rdma.ProbeError)) {
+		return err
 	}
 	op := &rdma.OpError{Op: "resolve the address of", Peer: remote, Err: cause}
 	if errors.Is(cause, syscall.ETIMEDOUT) || errors.Is(cause, syscall.EHOSTUNREACH) {

@@ -51,7 +51,8 @@ struct vb_async {
 
 enum { VB_NAME_BYTES = 64 };
 
-/* Names every device into names, VB_NAME_BYTES each; returns how many. */
+/* Names up to max devices into names, VB_NAME_BYTES each; returns how many there
+ * are. */
 int vb_device_names(const struct vb_api *api, char *names, int max);
 /* A list of the contexts that librdmacm has open, ending in NULL. They stay
  * open at least until it is freed. Opens every device the first time, which

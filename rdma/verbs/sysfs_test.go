@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,6 +84,16 @@ func TestNetdevs(t *testing.T) {
 		files map[string]string
 		want  []string
 	}{
+		{"OfABond", map[string]string{
+			ibDir + "device/net/ib0/dev_port": "0",
+			ibDir + "device/net/ib1/dev_port": "1",
+			"class/net/bond0/address":         "76:2b:80:9b:61:f1",
+			"masters/ib0":                     "bond0",
+		}, []string{"ib0", "bond0"}},
+		{"OfABondedVLAN", map[string]string{
+			ibDir + "ports/1/gid_attrs/ndevs/0": "bond0.100",
+			ibDir + "device/net/eth7/dev_port":  "0",
+		}, []string{"bond0.100"}},
 		{"OfGIDs", map[string]string{
 			ibDir + "ports/1/gid_attrs/ndevs/0": "eth0",
 			ibDir + "ports/1/gid_attrs/ndevs/1": "eth0.100",
@@ -103,6 +114,11 @@ func TestNetdevs(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			root := writeTree(t, c.files)
 			dir := filepath.Join(root, ibDir)
+			if c.files["masters/ib0"] != "" {
+				if err := os.Symlink("../"+c.files["masters/ib0"], filepath.Join(dir, "device/net/ib0/master")); err != nil {
+					t.Fatal(err)
+				}
+			}
 			var got []string
 			for _, d := range netdevs(root, dir, filepath.Join(dir, "ports/1"), 1, false, nil) {
 				got = append(got, d.name)
@@ -251,6 +267,7 @@ func TestJudge(t *testing.T) {
 	}{
 		{"Good", rdma.Device{Transport: rdma.RoCE, Ports: []rdma.Port{{State: "ACTIVE", Addrs: address}}}, true, 0},
 		{"SecondPortGood", rdma.Device{Transport: rdma.RoCE, Ports: []rdma.Port{{State: "DOWN"}, {State: "ACTIVE", Addrs: address}}}, true, 0},
+		{"NoSubnetManager", rdma.Device{Transport: rdma.InfiniBand, Ports: []rdma.Port{{LinkLayer: "InfiniBand", State: "INIT"}}}, false, rdma.NoActivePort},
 		{"Down", rdma.Device{Transport: rdma.RoCE, Ports: []rdma.Port{{State: "DOWN", Addrs: address}}}, false, rdma.NoActivePort},
 		{"NoAddress", rdma.Device{Transport: rdma.RoCE, Ports: []rdma.Port{{State: "ACTIVE"}}}, false, rdma.NoAddress},
 		{"AddressOnTheDeadPort", rdma.Device{Transport: rdma.RoCE, Ports: []rdma.Port{{State: "ACTIVE"}, {State: "DOWN", Addrs: address}}}, false, rdma.NoAddress},
@@ -260,6 +277,9 @@ func TestJudge(t *testing.T) {
 			c.d.Problem, c.d.Reason = judge(c.d)
 			if c.d.Usable() != c.usable {
 				t.Fatalf("problem: %q", c.d.Problem)
+			}
+			if strings.Contains(c.d.Problem, "subnet manager") != (c.name == "NoSubnetManager") {
+				t.Errorf("problem: %q", c.d.Problem)
 			}
 			if probe, ok := c.d.Err().(*rdma.ProbeError); !c.usable && (!ok || probe.Reason != c.reason) {
 				t.Errorf("%+v, want %s", probe, c.reason)

@@ -82,7 +82,7 @@ func TestUnitSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
-		"Type=notify", "Restart=on-failure", "StartLimitIntervalSec=0", "ExecReload=kill -HUP $MAINPID", "LimitMEMLOCK=infinity", "NoNewPrivileges=yes", "PrivateTmp=yes",
+		"Type=notify", "Restart=on-failure", "StartLimitIntervalSec=0", "ExecReload=kill -HUP $MAINPID", "LimitMEMLOCK=infinity", "NoNewPrivileges=yes", "PrivateTmp=yes", "UMask=0027",
 		"ProtectSystem=strict", "DevicePolicy=closed", "DeviceAllow=char-infiniband_verbs rw", "DeviceAllow=/dev/infiniband/rdma_cm rw",
 		"DeviceAllow=char-nvidia* rw", "RestrictAddressFamilies=AF_INET AF_INET6 AF_NETLINK AF_UNIX",
 	} {

@@ -12,6 +12,8 @@ import (
 var (
 	// ErrChanged: the file or directory has changed since the first look at it.
 	ErrChanged = errors.New("changed while being copied")
+	// ErrMoved: a directory was renamed, removed or replaced while it was being filled.
+	ErrMoved = errors.New("the directory that was filled does not have this name any more")
 	// ErrVanished: a directory listed the entry, and now it is gone.
 	ErrVanished = fmt.Errorf("vanished since it was listed: %w", unix.ENOENT)
 	// ErrNotDir: a directory is needed, and something else is there, perhaps a symbolic

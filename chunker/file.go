@@ -31,9 +31,9 @@ func (f *File) Stamp() (Stamp, error) {
 func (f *File) IsFresh() bool { return f.opened.freshFor(time.Now()) > 0 }
 
 // AgedStamp returns a stamp that tells of every write that begins after the call. It waits
-// for at most 20 ms, and only where the file was changed less than that ago: of many new
-// files a reader waits for the first ones, and the others are old by then. The error is
-// context.Canceled where stop is closed first.
+// for at most 20 ms, or 2 s more if the file's times are whole seconds, and only if the file was
+// changed less than that ago: of many new files a reader waits for the first ones, and the
+// others are old by then. The error is context.Canceled if stop is closed first.
 func (f *File) AgedStamp(stop <-chan struct{}) (Stamp, error) {
 	if !f.IsFresh() {
 		return f.opened, nil

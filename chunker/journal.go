@@ -45,6 +45,7 @@ import (
 //	 16      runs, each with the number of pieces (8) and their digest (32)
 //	end    8 XXH3-64 over the record so far
 //
+// A mark has one run, of no pieces: its digest is the state of the partial file (markState).
 // The first record that is torn ends the journal.
 const (
 	journalMagic    = "GDRCPJ01"
@@ -54,7 +55,7 @@ const (
 	runBytes        = 8 + 32
 	maxRecordRuns   = 256
 	recordPieces    = 1 // runs of pieces were verified and written
-	recordMark      = 2 // all pieces before this one are on the disk
+	recordMark      = 2 // all pieces before this one are on the disk; the digest is the file's markState
 	recordBoot      = 3 // what follows was written since this boot; the digest is its id
 	bootIDBytes     = 16
 	journalSumBytes = 8

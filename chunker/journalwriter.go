@@ -4,6 +4,7 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -48,6 +49,10 @@ type journal struct {
 	syncing bool
 	held    []byte
 	sync    func(fd int) error // fdatasync(2)
+	// wrote is when the journal was written last, and pause the longest time between two
+	// such writes.
+	wrote time.Time
+	pause time.Duration
 	// broken says that nothing more is written, because that failed or is of no use. What
 	// is in the journal still holds.
 	broken bool
@@ -73,6 +78,13 @@ func (j *journal) write(r *record) {
 
 // append appends bytes to the file.
 func (j *journal) append(b []byte) {
+	if len(b) > 0 {
+		now := time.Now()
+		if !j.wrote.IsZero() {
+			j.pause = max(j.pause, now.Sub(j.wrote))
+		}
+		j.wrote = now
+	}
 	for len(b) > 0 && !j.broken {
 		n, err := unix.Write(j.fd, b)
 		if err == unix.EINTR {
@@ -188,12 +200,24 @@ func (j *journal) spares(writtenBytes, restBytes int64) bool {
 	return j.spared
 }
 
+// restate repeats the last mark with the state that the file has now, because this copy has
+// changed more than its content, as its mode.
+func (j *journal) restate(now markState) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.marked > 0 && !j.broken {
+		now.pause = j.pause
+		j.write(now.markRecord(j.marked))
+	}
+}
+
 // mark notes that the pieces before next are on the disk, of a file that was written up to
-// writtenBytes. The caller keeps the file from being closed.
-func (j *journal) mark(next uint64, writtenBytes int64) {
+// writtenBytes and has the state now. The caller keeps the file from being closed.
+func (j *journal) mark(next uint64, writtenBytes int64, now markState) {
 	j.mu.Lock()
 	if !j.broken {
-		j.write(&record{kind: recordMark, first: next})
+		now.pause = j.pause
+		j.write(now.markRecord(next))
 		j.marked, j.markedBytes = next, writtenBytes
 	}
 	fd := j.fd

@@ -16,7 +16,8 @@ type Partial struct {
 	Source     [16]byte
 	Hash       manifest.Algorithm
 	PieceBytes int64
-	// Recheck reads and digests everything that has arrived again.
+	// Recheck reads and digests everything that has arrived again, also if the partial file
+	// is as its journal says.
 	Recheck bool
 }
 
@@ -184,7 +185,7 @@ func (t *Temp) Mark() error {
 		t.dropJournal()
 		return t.loses(err)
 	}
-	t.journal.mark(next, written)
+	t.journal.mark(next, written, stateOf(t.fd))
 	return nil
 }
 
@@ -217,6 +218,7 @@ func (t *Temp) keep() error {
 		_ = unix.Ftruncate(t.fd, t.written.Load()) // the space ahead would be held in vain
 	}
 	_ = fchmod(t.fd, 0o600) // it may have its final mode already
+	t.journal.restate(stateOf(t.fd))
 	return errors.Join(err, t.close())
 }
 

@@ -86,6 +86,33 @@ func (s *Sink) Place(single *manifest.Entry, name string) error {
 	return nil
 }
 
+// MakeTop makes the top of the tree if it is missing and is not among the entries. The
+// top gets no metadata of the source.
+func (s *Sink) MakeTop() error {
+	if s.prefix == "" {
+		return nil
+	}
+	err := uninterrupted(func() error { return unix.Mkdirat(s.base.fd, s.prefix, 0o777) })
+	made := err == nil
+	switch {
+	case made:
+		s.markUnsynced(s.base)
+	case err == unix.EEXIST:
+		s.markFound(s.base)
+	default:
+		return opErr("make directory", s.dest, err)
+	}
+	var st unix.Stat_t
+	err = fstatat(s.base.fd, s.prefix, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if top := inodeOf(&st); err == nil {
+		s.top.Store(&top)
+		if made {
+			s.noteMade(s.prefix, top)
+		}
+	}
+	return opErr("make directory", s.dest, err)
+}
+
 // notDir is the error of a destination that has to be a directory, and is something
 // else.
 func (s *Sink) notDir(op string) error {

@@ -21,9 +21,9 @@ const (
 
 // Resume returns the file that an earlier copy was cut off in, and what has arrived of
 // it, or nil where there is none to go on with. Writes then go behind what has arrived.
-// Resume reads back from the disk what the earlier copy had not yet brought there, or
-// everything with Recheck, and blocks for that; see Watch. What is left of another file
-// of that name is removed. An error says why there is none. One goroutine may call it.
+// Resume reads back from the disk what the earlier copy had not yet brought there, and
+// blocks for that; see Watch. It reads everything back with Recheck, or if the file may have
+// been changed since (markState). What is left of another file of that name is removed. An error says why there is none. One goroutine may call it.
 func (s *Sink) Resume(e *manifest.Entry, a *Attributes, p *Partial) (*Temp, *Arrived, error) {
 	dir, leaf, err := s.parentOf("create", e.Path)
 	if err != nil {
@@ -87,6 +87,10 @@ type resumption struct {
 	journalFD int
 	seed      uint64
 	inode     manifest.Inode // of the file, as the journal has it
+	// found is the state of the file before Resume changed it, lastNs when the journal was
+	// written last, and marked what the last mark says.
+	found, marked markState
+	lastNs        int64
 
 	// claimed is how many pieces count, if those from trusted on are what their digests
 	// say.
@@ -132,6 +136,11 @@ func (r *resumption) open() error {
 	if t.made.Ino != head.inode.Ino || t.made.Nlink != 1 {
 		return errStale
 	}
+	var journal unix.Stat_t
+	if err := fstat(fd, &journal); err != nil {
+		return err
+	}
+	r.found, r.lastNs = stateOf(t.fd), nanoseconds(journal.Mtim)
 	return r.takeBack(&head)
 }
 
@@ -175,7 +184,12 @@ func (r *resumption) takeBack(h *journalHead) error {
 			return errStale
 		}
 	}
-	if fchmod(t.fd, 0o600) != nil || t.sink.replaceXattrs(xattrsOfFD(t.fd), nil) != nil || fstat(t.fd, &t.made) != nil {
+	// The same mode set again would change ctime, and cost the next copy a whole reading if
+	// this one is killed in the middle of its own.
+	if t.made.Mode&0o7777 != 0o600 && fchmod(t.fd, 0o600) != nil {
+		return errStale
+	}
+	if t.sink.replaceXattrs(xattrsOfFD(t.fd), nil) != nil || fstat(t.fd, &t.made) != nil {
 		return errStale
 	}
 	return nil
@@ -241,7 +255,9 @@ func (r *resumption) survey() error {
 			if rec.first > r.claimed {
 				return errStale
 			}
-			r.trusted = max(r.trusted, rec.first)
+			if r.trusted = max(r.trusted, rec.first); rec.first == r.trusted || rec.kind == recordBoot {
+				r.marked = rec.markState()
+			}
 			if rec.kind == recordBoot {
 				id := r.temp.sink.hosts.boot
 				sameBoot = id != [bootIDBytes]byte{} && rec.bootID() == id
@@ -256,8 +272,12 @@ func (r *resumption) survey() error {
 	} else if r.temp.made.Dev != r.inode.Dev {
 		return errStale
 	}
-	if r.partial.Recheck {
+	t := r.temp
+	if r.partial.Recheck || !r.marked.proves(r.found, t.made.Size, r.partial.bytesOf(r.trusted, t.size), r.lastNs) {
 		r.trusted = 0
+	}
+	if t.made.Size < t.size {
+		r.claimed = min(r.claimed, uint64(t.made.Size/r.partial.PieceBytes)) // the rest is not in the file
 	}
 	if r.claimed == 0 {
 		return errStale
@@ -340,6 +360,7 @@ func (r *resumption) begin() error {
 	}
 	if err == nil {
 		j.boot(t.sink.hosts.boot)
+		j.restate(stateOf(t.fd))
 		err = sync(j.fd)
 	}
 	if err == nil && j.broken {
@@ -352,92 +373,4 @@ func (r *resumption) begin() error {
 	t.written.Store(r.arrived.Bytes)
 	r.arrived.DiskBytes = t.made.Blocks * 512
 	return nil
-}
-
-// pieceChecker compares pieces of a partial file with their digests, those behind what is
-// trusted, in the order of the journal.
-type pieceChecker struct {
-	resumption *resumption
-	from       *diskReader  // nil until needed
-	ahead      *digestAhead // likewise
-	bad        bool         // a piece is not what its digest says
-	err        error        // the file could not be read
-}
-
-func (r *resumption) newChecker() *pieceChecker { return &pieceChecker{resumption: r} }
-
-func (c *pieceChecker) close() {
-	if c.ahead != nil {
-		c.ahead.close()
-	}
-	if c.from != nil {
-		c.from.close()
-	}
-}
-
-// begin begins to read the pieces that the journal has behind what is trusted.
-func (c *pieceChecker) begin() {
-	r := c.resumption
-	if c.from, c.err = newDiskReader(r.temp.fd); c.err != nil {
-		return
-	}
-	file := pieceFile{c.from, r.partial.Hash, r.partial.PieceBytes, r.temp.size}
-	c.ahead = startDigests(file, r.temp.sink.places, func(add func(first, pieces uint64, hole bool) bool) {
-		at := uint64(0)
-		for j := r.records(); at < r.claimed; {
-			rec, err := j.next()
-			if err != nil {
-				return // whoever reads it in step meets the same
-			}
-			for _, run := range rec.runs {
-				if rec.kind != recordPieces || at >= r.claimed {
-					break
-				}
-				from, end := max(at, r.trusted), min(at+run.Pieces, r.claimed)
-				if from < end && !file.addRun(from, PieceRun{run.Digest, end - from}, add) {
-					return
-				}
-				at = end
-			}
-		}
-	})
-}
-
-// addRun asks for the pieces of a run, from the piece first on.
-func (f *pieceFile) addRun(first uint64, run PieceRun, add func(first, pieces uint64, hole bool) bool) bool {
-	off := int64(first) * f.pieceBytes
-	end := min(off+int64(run.Pieces)*f.pieceBytes, f.size)
-	if run.Pieces > 1 && run.Digest == f.zeroPiece(first) && f.from.dataFrom(off, end) >= end {
-		return add(first, run.Pieces, true) // reading it would take as long as if it were there
-	}
-	for n := range run.Pieces {
-		if !add(first+n, 1, false) {
-			return false
-		}
-	}
-	return true
-}
-
-// matching returns how many pieces of a run, from the piece first on, are what their
-// digest says.
-func (c *pieceChecker) matching(first uint64, run PieceRun) (good uint64) {
-	if c.ahead == nil && c.err == nil {
-		c.begin()
-	}
-	for good < run.Pieces && !c.bad && c.err == nil {
-		p := c.ahead.next()
-		if c.err = c.resumption.temp.sink.watch.step(); c.err != nil {
-			break
-		}
-		if p == nil || p.first != first+good {
-			c.err = errJournal // it could be read a moment ago, and another time it may be
-			break
-		}
-		if c.err = p.err; c.err == nil {
-			if c.bad = p.digest != run.Digest; !c.bad {
-				good += p.pieces
-			}
-		}
-	}
-	return good
 }

@@ -31,6 +31,8 @@ type fileSystems struct {
 	types sync.Map // by device number: uint32, of statfs(2)
 	// lastAsks says of the file system that was asked for last whether it asks a server.
 	lastAsks atomic.Bool
+	// withoutACLs has the device numbers of those that have no ACLs.
+	withoutACLs sync.Map
 }
 
 // typeOf returns the type of the file system dev, which the open file fd is on.

@@ -60,12 +60,13 @@ type SinkOptions struct {
 // Sink is where a tree's entries are written. After Place many goroutines may use it at
 // once, as long as a directory is made before what is in it.
 type Sink struct {
-	opt     SinkOptions
-	dest    string // as given, for messages
-	base    *dirHandle
-	leaf    string // name of Dest in base, or "" where base is Dest itself
-	missing bool   // nothing is at leaf
-	adopts  bool   // a directory is at leaf, and the copy goes on in it
+	opt      SinkOptions
+	dest     string // as given, for messages
+	base     *dirHandle
+	basePath string // by which base was opened
+	leaf     string // name of Dest in base, or "" where base is Dest itself
+	missing  bool   // nothing is at leaf
+	adopts   bool   // a directory is at leaf, and the copy goes on in it
 	// oneByOne: the file system lets only one thread at a time write to a file.
 	oneByOne bool
 	wrote    RungBytes
@@ -74,6 +75,8 @@ type Sink struct {
 	many   bool   // several sources: the copy must not change the top
 	single string // the one entry path there may be, when a file is copied
 	prefix string // stands before every entry's path, below base
+	// top is the directory at prefix, once this copy has made or adopted it.
+	top atomic.Pointer[manifest.Inode]
 
 	dirs *dirCache
 
@@ -166,6 +169,7 @@ func (s *Sink) Into() (dir manifest.Inode, leaf string) { return s.base.inode, s
 
 // openBase opens path, or the directory it is in if it is not a directory.
 func (s *Sink) openBase(path string) error {
+	s.basePath = path
 	fd, err := s.openGiven(path)
 	isDir := err == nil
 	if isDir && s.isItself() {
@@ -178,7 +182,7 @@ func (s *Sink) openBase(path string) error {
 		if leaf == "." {
 			return cmp.Or(err, kindOf(ErrBadTop, "it has no name of its own"))
 		}
-		s.leaf = leaf
+		s.leaf, s.basePath = leaf, dir
 		if fd, err = s.openGiven(dir); err == unix.ENOENT {
 			above, _ := cutLeaf(strings.TrimRight(s.dest, "/"))
 			return &noDirError{strings.TrimRight(above, "/")}

@@ -1,6 +1,7 @@
 package chunker
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strconv"
@@ -92,6 +93,9 @@ func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 	}
 	h = s.dirs.add(h)
 	defer h.release()
+	if target == s.prefix {
+		s.top.Store(&h.inode)
+	}
 	if s.stage != nil && target == s.prefix && s.stage.fd < 0 {
 		if err := s.claimStage(h); err != nil {
 			return opErr("make directory", e.Path, err)
@@ -119,28 +123,6 @@ func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 		return err
 	}
 	return errNotGiven(e.Path, denied)
-}
-
-// MakeTop makes the top of the tree if it is missing and is not among the entries. The
-// top gets no metadata of the source.
-func (s *Sink) MakeTop() error {
-	if s.prefix == "" {
-		return nil
-	}
-	err := uninterrupted(func() error { return unix.Mkdirat(s.base.fd, s.prefix, 0o777) })
-	if err == unix.EEXIST {
-		s.markFound(s.base)
-		return nil
-	}
-	var st unix.Stat_t
-	if err == nil {
-		s.markUnsynced(s.base)
-		err = fstatat(s.base.fd, s.prefix, &st, unix.AT_SYMLINK_NOFOLLOW)
-	}
-	if err == nil {
-		s.noteMade(s.prefix, inodeOf(&st))
-	}
-	return opErr("make directory", s.dest, err)
 }
 
 // settling returns the final state of a directory.
@@ -419,7 +401,7 @@ func (s *Sink) settleDir(d dirToSettle) error {
 			return opErr("set mode of", d.entry, err)
 		}
 	}
-	return timeErr
+	return cmp.Or(timeErr, s.checkNamed(h, d.entry))
 }
 
 // settledMode returns the final mode of a directory, given in st its present mode and

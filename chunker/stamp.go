@@ -30,14 +30,21 @@ func stampOf(st *unix.Stat_t) Stamp {
 // single write(2) of longer than this to do that to an older file.
 const freshAge = 20 * time.Millisecond
 
-// freshFor is how long a file is still fresh, by the clock of this host. A file whose time of
-// change is to come, by a server's clock, is never fresh.
+// freshFor is how long a file is still fresh, by the clock of this host. If its times are whole
+// seconds, a later write has the same ones until the second is over, and on FAT, which keeps even
+// seconds, until two are. A ctime in the future is by a server's clock, which has reached it, or
+// the clock was set back: after the whole time a write has another ctime. A server's clock that is
+// slow makes a file look older than it is; nothing shows that.
 func (s Stamp) freshFor(now time.Time) time.Duration {
-	age := now.UnixNano() - s.CtimeNs
-	if age < 0 || age >= int64(freshAge) {
-		return 0
+	fresh := freshAge
+	if second := int64(time.Second); s.MtimeNs%second == 0 && s.CtimeNs%second == 0 {
+		fresh += time.Second
+		if s.CtimeNs/second%2 == 0 {
+			fresh += time.Second
+		}
 	}
-	return freshAge - time.Duration(age)
+	age := time.Duration(now.UnixNano() - s.CtimeNs)
+	return max(0, fresh-max(0, age))
 }
 
 // awaitAge waits until a file with the stamp is not fresh any more. The error is
@@ -69,8 +76,8 @@ func stampNow(fd int, name string) (Stamp, error) {
 	case nil:
 		return Stamp{
 			Size:    int64(x.Size),
-			MtimeNs: nanoseconds(unix.Timespec{Sec: x.Mtime.Sec, Nsec: int64(x.Mtime.Nsec)}),
-			CtimeNs: nanoseconds(unix.Timespec{Sec: x.Ctime.Sec, Nsec: int64(x.Ctime.Nsec)}),
+			MtimeNs: statxNs(x.Mtime),
+			CtimeNs: statxNs(x.Ctime),
 			Ino:     x.Ino, Dev: unix.Mkdev(x.Dev_major, x.Dev_minor),
 		}, nil
 	case unix.ENOSYS, unix.EINVAL, unix.EPERM: // none here, or a seccomp filter older than the call
@@ -79,4 +86,8 @@ func stampNow(fd int, name string) (Stamp, error) {
 		return stampOf(&st), err
 	}
 	return Stamp{}, err
+}
+
+func statxNs(ts unix.StatxTimestamp) int64 {
+	return nanoseconds(unix.Timespec{Sec: ts.Sec, Nsec: int64(ts.Nsec)})
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/disktest"
 	"gdrcp/internal/fusetest"
 	"gdrcp/manifest"
 )
@@ -71,14 +72,67 @@ func TestStampNow(t *testing.T) {
 
 // TestFreshFor: who waits, and how long.
 func TestFreshFor(t *testing.T) {
-	now := time.Unix(1000, 0)
-	for age, want := range map[time.Duration]time.Duration{
-		-time.Hour: 0, -1: 0, 0: 20 * time.Millisecond, 5 * time.Millisecond: 15 * time.Millisecond,
-		20*time.Millisecond - 1: 1, 20 * time.Millisecond: 0, time.Hour: 0,
+	const ms, whole = time.Millisecond, 1_700_000_000 * time.Second
+	for _, c := range []struct {
+		ctime, mtime, age, want time.Duration
+	}{
+		{whole + ms, 0, 0, 20 * ms}, {whole + ms, 0, 5 * ms, 15 * ms},
+		{whole + ms, 0, 20*ms - 1, 1}, {whole + ms, 0, 20 * ms, 0}, {whole + ms, 0, time.Hour, 0},
+		{whole + ms, 0, -1, 20 * ms}, {whole + ms, 0, -time.Hour, 20 * ms}, // in the future
+		{whole, ms, 5 * ms, 15 * ms}, // its mtime shows a change
+		{whole + time.Second, 0, 0, 1020 * ms}, {whole + time.Second, whole, 1019 * ms, ms}, {whole + time.Second, 0, 1020 * ms, 0},
+		{whole, 0, 0, 2020 * ms}, {whole, 0, 1500 * ms, 520 * ms}, {whole, 0, 2020 * ms, 0}, // even: FAT
+		{whole + time.Second, 0, -time.Hour, 1020 * ms},
+		{0, 0, 1 << 62, 0},
 	} {
-		if got := (Stamp{CtimeNs: now.Add(-age).UnixNano()}).freshFor(now); got != want {
-			t.Errorf("changed %v ago: %v, want %v", age, got, want)
+		s := Stamp{CtimeNs: int64(c.ctime), MtimeNs: int64(c.mtime)}
+		if got := s.freshFor(time.Unix(0, int64(c.ctime+c.age))); got != c.want {
+			t.Errorf("mtime %d, changed at %d, %v ago: %v, want %v", c.mtime, c.ctime, c.age, got, c.want)
 		}
+	}
+}
+
+// TestStampsOfWholeSeconds: on a file system with times of whole seconds a file that is
+// rewritten within the second in which it was changed is seen to have changed.
+func TestStampsOfWholeSeconds(t *testing.T) {
+	dir := disktest.Mount(t, "1M", "mkfs.ext4", "-q", "-F", "-I", "128", "-O", "^has_journal")
+	for name, opens := range map[string]func(t *testing.T) (changed func() bool){
+		"source": func(t *testing.T) func() bool {
+			f, err := openLocal(t, false, Source{Path: dir + "/source", Name: "source"}).Open("source")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { f.Close() })
+			was, err := f.AgedStamp(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func() bool {
+				now, err := f.Stamp()
+				return err == nil && now != was
+			}
+		},
+		"basis": func(t *testing.T) func() bool {
+			b, err := sinkInto(t, dir, SinkOptions{}).OpenBasis(&manifest.Entry{Type: manifest.File, Path: "basis", Size: 6, Mode: 0o644}, nil, 6)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(b.Close)
+			return func() bool { return !b.Stands() }
+		},
+	} {
+		makeTree(t, dir, name+"=before")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			changed := opens(t)
+			if changed() {
+				t.Error("it is seen to have changed before it does")
+			}
+			makeTree(t, dir, name+"=behind")
+			if !changed() {
+				t.Error("it changed unseen")
+			}
+		})
 	}
 }
 

@@ -80,7 +80,7 @@ func (p *sharedPace) with(f func(*statPace)) {
 	f(&p.pace)
 }
 
-// stat is statAt for an entry of a level. What it asks for ahead are the level's names that
+// stat is describeAt for an entry of a level. What it asks for ahead are the level's names that
 // come next.
 func (w *Walker) stat(l *level, dir *dirHandle, leaf, path string) (attributes, error) {
 	if a, ok := l.ahead.take(leaf); ok {
@@ -88,10 +88,10 @@ func (w *Walker) stat(l *level, dir *dirHandle, leaf, path string) (attributes, 
 		return a.attributes, a.err
 	}
 	if !w.pace.measures() {
-		return w.tree.statAt(dir, leaf, path)
+		return w.tree.describeAt(dir, leaf, path)
 	}
 	began := time.Now()
-	a, err := w.tree.statAt(dir, leaf, path)
+	a, err := w.tree.describeAt(dir, leaf, path)
 	w.pace.note(time.Since(began))
 	if w.pace.isSlow() && l.path != "" && w.list == nil {
 		w.lookAhead(l, dir)
@@ -111,7 +111,7 @@ func (w *Walker) lookAhead(l *level, dir *dirHandle) {
 	atOnce(len(names), func(i int) {
 		began := time.Now()
 		a := &answers[i]
-		a.attributes, a.err = w.tree.statAt(dir, names[i], l.childPath(names[i]))
+		a.attributes, a.err = w.tree.describeAt(dir, names[i], l.childPath(names[i]))
 		a.took = time.Since(began)
 	})
 }

@@ -144,6 +144,9 @@ func (t *Temp) create(sourceMode uint32) error {
 		case isSpecial(&st):
 			return ErrInTheWay
 		case st.Mode&unix.S_IFMT == unix.S_IFREG && !exact:
+			if mayHideMask(st.Mode) {
+				st.Mode = groupMode(t.dir.fd, t.leaf, st.Mode, func() {})
+			}
 			mode, exact = st.Mode&0o1777, true
 		}
 	}
@@ -319,6 +322,7 @@ func (t *Temp) Finish() error {
 		}
 	}
 	if t.journal != nil {
+		t.journal.restate(stateOf(t.fd))
 		t.journal.closeFile() // many files may wait for their names
 	}
 	t.state = tempFinished

@@ -65,6 +65,7 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 		return nil, err
 	}
 	defer tree.Close()
+	o.Tries.startsAt(tree.RootID, h, &o)
 	if o.Unfit != nil && len(sources) > 1 {
 		for _, s := range sources {
 			if why := o.Unfit(s); why != nil {
@@ -119,6 +120,7 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	}
 	defer store.Close()
 	o.store = store
+	o.Tries.startsAt(store.RootID, h, &o)
 	known, err := o.openBasis(ctx, h)
 	if err != nil {
 		return nil, err
@@ -238,7 +240,7 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 	}{
 		{o.CopyGrowing && o.Manifest == "", wire.FlagGrowing}, {len(o.Rules) > 0, wire.FlagRules}, {o.Names != nil, wire.FlagListed},
 		{o.OneFileSystem, wire.FlagOneFileSystem},
-		{o.resumes(), wire.FlagResume}, {o.resumes() && o.Recheck, wire.FlagRecheck}, {o.VerifyWritten, wire.FlagReadBack},
+		{o.resumes(), wire.FlagResume}, {o.resumes() && (o.Recheck || o.Manifest != ""), wire.FlagRecheck}, {o.VerifyWritten, wire.FlagReadBack},
 		{o.Recursive, wire.FlagRecursive}, {o.Follow, wire.FlagFollow}, {o.NoFsync, wire.FlagNoFsync},
 		{o.Times && !o.IgnoreTimes, wire.FlagSameStays},
 		{local.FlushAlways, wire.FlagFlush}, {local.Direct, wire.FlagDirect}, {o.Encrypt, wire.FlagEncrypt},
@@ -277,8 +279,8 @@ func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Opt
 		if !h.IsAnsweredBy(&w) {
 			return fmt.Errorf("%w: the server's terms are not what was asked for", ErrProtocol)
 		}
-		if h.Terms.Settled != w.Terms.Settled {
-			o.Tries.forget(h)
+		if err := o.Tries.answered(h, &w, o); err != nil {
+			return err
 		}
 		s.terms, s.into, s.knowsRegions, s.knowsNear = h.Terms, w.Into, w.Regions, w.Rails > 0
 		if w.MostSlots > 0 {

@@ -208,6 +208,7 @@ func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []d
 			return nil, err
 		}
 	}
+	begun := time.Now()
 	a, err := o.atDoor(key).Race(ctx, c.TCP, byTCP)
 	if err != nil {
 		if why == nil && !errors.Is(err, context.Canceled) && !door.IsAnswered(err) {
@@ -219,7 +220,11 @@ func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []d
 		return nil, err
 	}
 	if why == nil {
-		d, err := c.enterAny(ctx, a, o)
+		try, all := verbsTry, verbsTries
+		if !o.needsVerbs() && o.Rail == "" && o.RemoteRail == "" {
+			try, all = verbsLead(time.Since(begun), len(a.Rails), o)
+		}
+		d, err := c.enterAny(ctx, a, o, try, all)
 		if err == nil {
 			return d, nil
 		}
@@ -281,11 +286,11 @@ func (c *Client) byVerbs(ctx context.Context, rails []door.RailAddr, key trust.K
 		}
 		switch {
 		case o.RemoteRail != "":
-			d, err = c.enterVerbs(ctx, a, a.Rails, o)
+			d, err = c.enterVerbs(ctx, a, a.Rails, o, verbsTry)
 		case o.remote.IsOne() && len(a.Rails) > 1:
 			// The addresses near to that GPU come first, at whichever address the
 			// client authenticated.
-			if d, err = c.enterAny(ctx, a, o); err == nil || ctx.Err() != nil {
+			if d, err = c.enterAny(ctx, a, o, verbsTry, verbsTries); err == nil || ctx.Err() != nil {
 				break
 			}
 			fallthrough
@@ -300,16 +305,18 @@ func (c *Client) byVerbs(ctx context.Context, rails []door.RailAddr, key trust.K
 	return d, err
 }
 
-// enterAny is enterVerbs with a bound of verbsTries, for callers that have another way.
-func (c *Client) enterAny(ctx context.Context, a *door.Granted, o *Options) (*firstConn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, verbsTries, fmt.Errorf("%w: no RDMA address that was tried answered within %v", rdma.ErrUnsupported, verbsTries))
+// enterAny is enterVerbs with a bound of all tries together, for callers that have
+// another way.
+func (c *Client) enterAny(ctx context.Context, a *door.Granted, o *Options, try, all time.Duration) (*firstConn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, all, fmt.Errorf("%w: no RDMA address that was tried answered within %v%s", rdma.ErrUnsupported, all, passesUDP))
 	defer cancel()
-	return c.enterVerbs(ctx, a, a.Rails, o)
+	return c.enterVerbs(ctx, a, dialledFirst(a.Rails, a.At.Addr(), o), o, try)
 }
 
 // enterVerbs makes the first queue pair at the first of the addresses that a device
-// here reaches. The connection to the door stays open after an error.
-func (c *Client) enterVerbs(ctx context.Context, a *door.Granted, rails []door.RailAddr, o *Options) (*firstConn, error) {
+// here reaches. try bounds the try of one of several. The connection to the door stays
+// open after an error.
+func (c *Client) enterVerbs(ctx context.Context, a *door.Granted, rails []door.RailAddr, o *Options, try time.Duration) (*firstConn, error) {
 	if o.RemoteRail != "" {
 		rails = slices.DeleteFunc(slices.Clone(rails), func(r door.RailAddr) bool { return !isNamed(o.RemoteRail, r.Device, r.Addr.Addr()) })
 		if len(rails) == 0 && len(a.Rails) > 0 {
@@ -323,7 +330,7 @@ func (c *Client) enterVerbs(ctx context.Context, a *door.Granted, rails []door.R
 	err := c.overVerbs(ctx, rails, o, func(device string, r door.RailAddr) (err error) {
 		ctx, cancel := ctx, context.CancelFunc(func() {})
 		if len(rails) > 1 || o.local.IsOne() { // an address may have several ways to it
-			ctx, cancel = context.WithTimeoutCause(ctx, verbsTry, fmt.Errorf("%w: no answer from %s within %v", ErrPeerSilent, r.Addr, verbsTry))
+			ctx, cancel = context.WithTimeoutCause(ctx, try, fmt.Errorf("%w: no answer from %s within %v%s", ErrPeerSilent, r.Addr, try, passesUDP))
 		}
 		defer cancel()
 		d, err = enter(ctx, a, c.Verbs, device, r.Addr, o)
@@ -341,11 +348,12 @@ func isNamed(want, device string, addrs ...netip.Addr) bool {
 
 const (
 	// verbsTry bounds the try of one address of several for the session's first queue
-	// pair, because some addresses drop all packets. The kernel sends a lost request
-	// again after 4 s or more. verbsTries bounds all tries together where TCP is left
-	// to fall back to.
+	// pair, because some addresses drop all packets. verbsTries bounds all tries together
+	// if there is another way.
 	verbsTry   = 10 * time.Second
 	verbsTries = 30 * time.Second
+	// passesUDP is what to check when nobody answers.
+	passesUDP = ": check that the network lets RDMA through (UDP 4791 for RoCE)"
 )
 
 // overVerbs tries addresses one after the other, each with the device here that reaches
@@ -374,6 +382,9 @@ func (c *Client) overVerbs(ctx context.Context, rails []door.RailAddr, o *Option
 		device, r := w.device, w.to
 		if device == "" {
 			if device, _, err = c.Verbs.Route(ctx, r.Addr); err != nil {
+				device = c.bySource(r.Addr.Addr())
+			}
+			if err != nil && device == "" {
 				// A host that does not answer may answer later. All else is so here.
 				if !errors.Is(err, syscall.ETIMEDOUT) && !errors.Is(err, syscall.EHOSTUNREACH) {
 					err = fmt.Errorf("%w: %w", rdma.ErrUnsupported, err)

@@ -190,7 +190,7 @@ func (s *source) fillChunk(t *turn, c *outChunk, mem []byte, own *pieceBuffer, e
 		if x.Flags&wire.ExtHole != 0 {
 			c.holes = appendHole(c.holes, x, e.Size, &s.session.terms)
 		}
-		s.doneReading(e, x)
+		s.doneReading(t, e, x)
 	}
 }
 
@@ -234,13 +234,18 @@ func (s *source) digested(c *outChunk, i int, d manifest.Digest) {
 }
 
 // doneReading acts when the last of several extents of a file was read: it checks that
-// the file has not changed since before the first, and closes the file.
-func (s *source) doneReading(e *srcEntry, x *wire.Extent) {
+// the file has not changed since before the first, reads one that has grown again, and
+// closes the file. The extent's chunk has not been committed yet.
+func (s *source) doneReading(t *turn, e *srcEntry, x *wire.Extent) {
 	if e.Stream || e.read.Add(x.Length) != e.Size || x.Length == e.Size {
 		return
 	}
-	if err := e.checkShared(); err != nil {
-		s.fail(e, err)
+	err := e.checkShared()
+	if err == nil && e.hasGrown.Load() && e.failed() == nil {
+		err = s.readAgain(t, e)
+	}
+	if err != nil {
+		s.failRead(e, err)
 	}
 	e.closeFile()
 }
@@ -315,7 +320,10 @@ func (s *source) readExtent(t *turn, e *srcEntry, x *wire.Extent, buf []byte, ag
 	if err := read(f); err != nil {
 		return err
 	}
-	return e.unchanged(f)
+	if err := e.unchanged(f); err != nil || again || !e.hasGrown.Load() {
+		return err
+	}
+	return e.checkSame(f, x, buf, &s.session.terms)
 }
 
 // commitChunk books the digests of a chunk right before the chunk is posted, in the
@@ -362,6 +370,9 @@ func (s *source) commitExtent(x *wire.Extent, e *srcEntry, hole []pieceRun) {
 	if e.hasGrown.Load() {
 		e.grown = true
 		x.Flags |= wire.ExtGrown
+	}
+	if e.rootAgain != nil && e.Root != *e.rootAgain {
+		s.fail(e, errBeginningChanged(e.Path))
 	}
 	if e.wanted && e.Root != e.expect {
 		s.fail(e, fmt.Errorf("%q: %w", e.Path, errNotAsManifest))

@@ -1,12 +1,25 @@
 package xfer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 
 	"gdrcp/chunker"
+	"gdrcp/manifest"
+	"gdrcp/xfer/internal/stat"
+	"gdrcp/xfer/internal/wire"
 )
+
+// A file that has grown is read twice, because its stamp no longer shows whether its
+// beginning was written to while it was read. The second reading begins when the first
+// one has ended: if both give the same bytes, the file held all of them at one moment
+// between the two. Otherwise the file has changed.
+
+func errBeginningChanged(path string) error {
+	return fmt.Errorf("%q: %w: it has grown, and its beginning was written to", path, errChangedFile)
+}
 
 // grewTo reports whether a file has become longer. A stamp does not tell whether
 // somebody only appended to the file or also wrote to its beginning.
@@ -49,4 +62,66 @@ func (g *linkGroup) joinGrown(e *srcEntry) bool {
 	}
 	e.Size, e.Mode, e.MtimeNs = g.first.Size, g.first.Mode, g.first.MtimeNs
 	return true
+}
+
+// checkSame reads a whole file of one extent again, into buf, which holds what was read
+// before.
+func (e *srcEntry) checkSame(f *chunker.File, x *wire.Extent, buf []byte, p *wire.Terms) error {
+	was := p.DigestOf(x, e.Size, buf)
+	if _, err := f.ReadAt(buf, x.Off); err != nil {
+		return err
+	}
+	if p.DigestOf(x, e.Size, buf) != was {
+		return errBeginningChanged(e.Path)
+	}
+	return nil
+}
+
+// readAgain reads a file of several extents again, and leaves the root for
+// commitExtent, which compares it with that of all extents. Blocks for the disk.
+func (s *source) readAgain(t *turn, e *srcEntry) error {
+	t.leave()
+	from := stat.Now()
+	err := s.withFile(t, e, func(f *chunker.File) error {
+		root, err := s.rootNow(f, e)
+		e.rootAgain = &root
+		return err
+	})
+	s.diskSince(t, from)
+	return err
+}
+
+// rootNow is the root of the entry's bytes as the file holds them now. It does not read
+// holes.
+func (s *source) rootNow(f *chunker.File, e *srcEntry) (root manifest.Digest, err error) {
+	p := &s.session.terms
+	tree, buf := manifest.NewTree(p.Hash), make([]byte, p.PieceBytes)
+	var runs []pieceRun
+	for x := (wire.Extent{}); x.Off < e.Size; x.Off += x.Length {
+		select {
+		case <-s.stop:
+			return root, context.Canceled
+		default:
+		}
+		s.tally.Step()
+		data, err := f.DataFrom(x.Off, e.Size)
+		if err != nil {
+			return root, err
+		}
+		if hole := min(data-x.Off, longestHole(p)*p.PieceBytes); hole >= p.PieceBytes {
+			x.Length = hole - hole%p.PieceBytes
+			runs = appendHole(runs[:0], &x, e.Size, p)
+			for _, r := range runs {
+				tree.PushRun(r.digest, r.n)
+			}
+			continue
+		}
+		x.Length = min(p.PieceBytes, e.Size-x.Off)
+		b := buf[:x.Length]
+		if _, err := f.ReadAt(b, x.Off); err != nil {
+			return root, err
+		}
+		tree.Push(p.DigestOf(&x, e.Size, b))
+	}
+	return tree.Root(), nil
 }

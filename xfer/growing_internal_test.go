@@ -1,7 +1,10 @@
 package xfer
 
 import (
+	"bytes"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"gdrcp/chunker"
@@ -57,4 +60,66 @@ func TestGrownOnlyWhereAgreed(t *testing.T) {
 			t.Errorf("flags %#x: %v", c.flags, err)
 		}
 	}
+}
+
+// What was read of a file that has grown is compared with what the file holds now, holes
+// and all.
+func TestReadTwice(t *testing.T) {
+	OnHost(t)
+	const piece = 64 << 10
+	for _, hash := range []manifest.Algorithm{manifest.XXH3, manifest.BLAKE3} {
+		for _, size := range []int64{10, 3*piece + 1, 5 * piece} {
+			for _, c := range []struct {
+				off  int64
+				same bool
+			}{{size, true}, {0, false}, {size - 1, false}, {size / 2, false}} {
+				e := &srcEntry{entryState: entryState{AnnouncedEntry: fileAt("f", int(size))}}
+				src := &source{session: &session{terms: wire.Terms{Hash: hash, PieceBytes: piece}}, tally: &Tally{}}
+				was := make([]byte, size)
+				copy(was, "data, and then a hole")
+				f := openHoled(t, was, c.off)
+				if size <= piece {
+					err := e.checkSame(f, &wire.Extent{Length: size}, was, &src.session.terms)
+					if errors.Is(err, errChangedFile) == c.same || err != nil && c.same {
+						t.Errorf("%d bytes, written to at %d: %v", size, c.off, err)
+					}
+					continue
+				}
+				tree := manifest.NewTree(hash)
+				for x := (wire.Extent{}); x.Off < size; x.Off += piece {
+					tree.Push(src.session.terms.DigestOf(&x, size, was[x.Off:min(x.Off+piece, size)]))
+				}
+				if root, err := src.rootNow(f, e); err != nil || (root == tree.Root()) != c.same {
+					t.Errorf("%v, %d bytes, written to at %d: %v, %v", hash, size, c.off, root, err)
+				}
+			}
+		}
+	}
+}
+
+// openHoled makes and opens a file that begins with data and goes on with a hole. A byte
+// is written at off.
+func openHoled(t *testing.T, data []byte, off int64) *chunker.File {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "f")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.Write(bytes.TrimRight(data, "\x00"))
+	_, writeErr := f.WriteAt([]byte("x"), off)
+	if err := errors.Join(err, f.Truncate(max(int64(len(data)), off+1)), writeErr, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	tree, err := chunker.OpenLocal([]chunker.Source{{Path: path, Name: "f"}}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tree.Close() })
+	file, err := tree.Open("f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { file.Close() })
+	return file
 }

@@ -24,6 +24,9 @@ type Root interface {
 	// Open returns the directory for one session, and the session closes it. An
 	// *fs.PathError holds this host's path, which no peer is told.
 	Open() (*os.Root, error)
+	// HasMoved reports whether the path of the directory that Open returns leads elsewhere
+	// by now, or nowhere.
+	HasMoved() bool
 }
 
 // Admission is what the holder of a key may do.

@@ -141,7 +141,7 @@ func railRank(sysfs, gpuAt, deviceAt string, rateGbps, fastest float64) int {
 }
 
 // networksOf returns the networks that a device's addresses are in. It leaves out
-// link-local ones, because they do not say where they lead.
+// IPv6 link-local ones, because they do not say where they lead.
 func networksOf(d *rdma.Device) (networks []netip.Prefix) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -150,7 +150,7 @@ func networksOf(d *rdma.Device) (networks []netip.Prefix) {
 	addrs := d.Addrs()
 	for _, a := range all {
 		p, err := netip.ParsePrefix(a.String())
-		if err == nil && !p.Addr().IsLinkLocalUnicast() && slices.Contains(addrs, p.Addr()) {
+		if err == nil && !rdma.NeedsZone(p.Addr()) && slices.Contains(addrs, p.Addr()) {
 			networks = append(networks, p.Masked())
 		}
 	}

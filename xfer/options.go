@@ -241,6 +241,10 @@ const (
 	// EventRing says how many Slots an end's ring has now, because its workers wait for disks,
 	// or in Text why it stays as it is. Remote says that the other end's is meant.
 	EventRing
+	// EventAfresh says that a later attempt drops what the earlier ones have settled, because
+	// the source or destination at this end, or with Remote at the other, is not known to be
+	// that of the attempt before.
+	EventAfresh
 )
 
 // Place says where the paths of a copy's entries begin.
@@ -323,7 +327,8 @@ type Summary struct {
 	// Local and Remote are where the ends had their slots.
 	Local, Remote Memory
 	// Content and Meta are the roots, the same at both ends: over what was copied, and
-	// over modes and times.
+	// over modes and times. They are zero if a later attempt sent again what an earlier one
+	// had copied.
 	Content, Meta [32]byte
 	Hash          manifest.Algorithm
 	PieceBytes    int64

@@ -116,10 +116,12 @@ func (c *Client) furtherDevices(ctx context.Context, d *firstConn, o *Options) (
 	for i := range rails {
 		take(i, routes[i])
 	}
-	// Where several devices are in one network, the kernel names one of them for all.
+	// If several devices are in one network, or each has its own routes, the kernel names
+	// one of them for all.
 	for i, r := range rails {
 		for _, v := range devices {
-			if slices.ContainsFunc(networksOf(&v), func(p netip.Prefix) bool { return p.Contains(r.Addr.Addr()) }) {
+			isIn := func(p netip.Prefix) bool { return p.Contains(r.Addr.Addr()) }
+			if slices.ContainsFunc(networksOf(&v), isIn) || c.leadsTo(&v, r.Addr.Addr()) {
 				take(i, v.Name)
 				break
 			}

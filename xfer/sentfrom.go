@@ -204,7 +204,7 @@ func (s *source) fillFromFile(t *turn, slot *outSlot) (ok bool) {
 		s.failRead(run.entry, err)
 	}
 	for i := range c.Extents {
-		s.doneReading(run.entry, &c.Extents[i])
+		s.doneReading(t, run.entry, &c.Extents[i])
 	}
 	c.Codec, c.StoredBytes = wire.CodecPlain, c.PlainBytes
 	return true

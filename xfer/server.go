@@ -285,6 +285,6 @@ func (v *Server) hear(ctx context.Context, s *session) (*wire.Hello, error) {
 // welcome sends the client the terms.
 func (s *session) welcome(ctx context.Context, h *wire.Hello, v *service) error {
 	w := *h
-	w.Paths, w.Terms.Name, w.Into = nil, v.name, v.into
+	w.Paths, w.Terms.Name, w.Into, w.Root = nil, v.name, v.into, v.root
 	return s.ctl.send(ctx, wire.MsgWelcome, w.Encode())
 }

@@ -23,6 +23,7 @@ type service struct {
 	role    conversation
 	name    string          // of a single source
 	into    *wire.IntoPlace // where a push goes
+	root    string          // identifies the directory here: see wire.Hello
 	tally   *Tally
 	results *copyResults // nil for a bench
 	spare   string       // see ServerConfig.Spare
@@ -157,14 +158,18 @@ func (v *service) begin(s *session, h *wire.Hello, a keyScope, root *servedRoot)
 	if err != nil {
 		return err
 	}
-	if !keepsSettled(&h.Terms, store) {
+	if v.root = store.RootID(); !keepsSettled(&h.Terms, store) || !v.isRootOf(h) {
 		h.Terms.Settled, s.terms.Settled = "", ""
 	}
 	k := newSink(s, store, v.tally, v.results)
-	k.filter = a.Only.takes(h)
+	k.filter, k.served = a.Only.takes(h), a.Root
 	v.role, v.close, v.into = k, store.Close, intoOf(s.id, store)
 	return nil
 }
+
+// isRootOf reports whether the directory here is known to be that of the client's attempt
+// before.
+func (v *service) isRootOf(h *wire.Hello) bool { return v.root != "" && v.root == h.Root }
 
 // openStore opens a sink's store, as the terms say. Its tally has the time of syncs.
 func openStore(p *wire.Terms, o chunker.SinkOptions, tally *Tally) (*chunker.Sink, error) {
@@ -203,6 +208,9 @@ func (v *service) beginSource(s *session, h *wire.Hello, root *servedRoot) error
 	tree, err := root.tree(namedSources(h.Paths), follow || h.Terms.Flags&wire.FlagListed == 0 && followsNamed(recursive, links, follow))
 	if err != nil {
 		return err
+	}
+	if v.root = tree.RootID(); !v.isRootOf(h) {
+		h.Terms.Settled, s.terms.Settled = "", ""
 	}
 	src := newSource(s, tree, v.tally, v.results)
 	src.filter = newEntryFilter(h.Paths, root.absolute)

@@ -195,7 +195,20 @@ func (k *sink) finishPlace() error {
 	case k.out != nil:
 		return k.out.Finish()
 	case k.isPlaced():
-		return k.store.FinishDirs()
+		if err := k.store.FinishDirs(); err != nil || k.session.terms.Has(wire.FlagDryRun) {
+			return err
+		}
+		if err := errors.Join(k.isServed(), k.store.CheckPlace()); err != nil {
+			k.noteUnsettled(".", err)
+		}
+	}
+	return nil
+}
+
+// isServed checks that the served directory is still at its path.
+func (k *sink) isServed() error {
+	if k.served != nil && k.served.HasMoved() {
+		return fmt.Errorf("the served directory: %w", chunker.ErrMoved)
 	}
 	return nil
 }

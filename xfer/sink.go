@@ -27,6 +27,7 @@ type sink struct {
 	filter   *pullFilter  // of a pull
 	known    *knownFiles  // of a basis manifest, or nil
 	teller   *namesTeller // of a pull by a list
+	served   Root         // of a push below a served directory
 	// out is the stream that the copy goes to in place of the store, or nil.
 	out Output
 	// deletion does the work of --delete. It is nil without that option.

@@ -26,6 +26,11 @@ type Tries struct {
 	// place says that it is known where the first try puts the copy. itself says that the
 	// destination is the copy itself, though by now it may be a directory.
 	place, itself bool
+	// here and there identify the directories at this end and at the server, as the last
+	// attempt that knew had them.
+	here, there string
+	// compares says that a later attempt compares what is settled by its content, or sends it.
+	compares bool
 
 	// anew says that a later try counts, and sends, everything anew.
 	anew bool
@@ -34,6 +39,7 @@ type Tries struct {
 	settled, goneOn string
 	refused         refusedCounts
 	done            bookings
+	resent          bool // a settled file was sent again, and need not be what roots say
 	deletes         deleteCounts
 	// roots are over what all tries have copied. It is nil in the first try, whose own
 	// roots these are.
@@ -74,7 +80,7 @@ func (t *Tries) Again(tally *Tally) int {
 	t.connected = false
 	t.goneOn = t.settled
 	bytes := int64(0)
-	if t.roots != nil {
+	if t.roots != nil && !t.compares {
 		bytes = t.roots.Bytes()
 	}
 	tally.Again(t.done.files(), bytes, t.anew)
@@ -88,13 +94,57 @@ func (t *Tries) goesOn(p *wire.Terms) {
 	if t == nil || t.again == 0 {
 		return
 	}
-	if t.itself {
+	if t.itself && (!p.Has(wire.FlagListed) || t.there != "") { // an end without identities refuses both
 		p.Flags |= wire.FlagItself
 	}
 	p.Settled = t.goneOn
 	if p.Has(wire.FlagNoFsync | wire.FlagInPlace) {
 		p.Flags &^= wire.FlagSameStays
 	}
+	if p.Settled != "" && !p.Has(wire.FlagSameStays|wire.FlagSizeStays|wire.FlagAppend|wire.FlagWhole|wire.FlagDryRun) {
+		p.Flags |= wire.FlagChecksum // only the content shows whether what is settled is still there
+	}
+}
+
+// startsAt takes the identity of the directory at this end, before the hello of an attempt.
+func (t *Tries) startsAt(rootID func() string, h *wire.Hello, o *Options) {
+	if t == nil {
+		return
+	}
+	here := rootID()
+	if isSame := here != "" && here == t.here; t.again > 0 && (!isSame || t.there == "") {
+		t.startAfresh(h, o, isSame)
+	}
+	t.here, h.Root = here, t.there
+}
+
+// answered compares the server's directory, and what it knows of earlier attempts, with
+// what the hello said.
+func (t *Tries) answered(h, w *wire.Hello, o *Options) error {
+	switch isSame := h.Root == w.Root; {
+	case h.Root != "" && !isSame && w.Terms.Settled != "":
+		return fmt.Errorf("%w: the server continues a copy in another directory", ErrProtocol)
+	case h.Root != "" && !isSame:
+		t.startAfresh(h, o, true)
+	case h.Terms.Settled != w.Terms.Settled:
+		t.forget(h)
+	}
+	if t != nil {
+		t.there = w.Root
+	}
+	return nil
+}
+
+// startAfresh drops what earlier attempts left, because the directory at one end is not known
+// to be that of those attempts.
+func (t *Tries) startAfresh(h *wire.Hello, o *Options, remote bool) {
+	if h.Terms.Settled != "" {
+		o.report(Event{Kind: EventAfresh, Remote: remote})
+	}
+	t.forget(h)
+	t.deletes, t.underWay = deleteCounts{}, nil
+	clear(t.told)
+	o.Tally.Again(0, 0, true)
 }
 
 // stands notes that both ends have agreed, and where the first try puts the copy. store
@@ -109,13 +159,15 @@ func (t *Tries) stands(s *session, store *chunker.Sink) {
 	}
 	t.stood = true
 	switch {
-	case s.terms.Flags&(wire.FlagMany|wire.FlagListed) != 0:
+	case s.terms.Has(wire.FlagMany):
 		t.place = true
 	case store != nil:
 		_, leaf := store.Into()
 		t.place, t.itself = true, leaf != ""
 	case s.into != nil:
 		t.place, t.itself = true, s.into.Leaf != ""
+	case s.terms.Has(wire.FlagListed):
+		t.place = true
 	}
 }
 
@@ -127,6 +179,9 @@ func (t *Tries) begin(a *copyResults, p *wire.Terms) {
 	a.tries = t
 	// Of several names of a file only the first is copied, so none can be passed over.
 	t.anew = p.Has(wire.FlagNoFsync | wire.FlagHardLinks)
+	if t.again == 0 {
+		t.compares = !p.Has(wire.FlagsKeeping | wire.FlagWhole | wire.FlagDryRun)
+	}
 	a.booked, a.refused, a.deletes = t.done, t.refused, t.deletes
 }
 
@@ -210,6 +265,9 @@ func (a *copyResults) bookAgain(b *entryState, x *wire.Exception) error {
 	case x == nil && a.dry:
 		return nil
 	case x == nil:
+		if b.Type == manifest.File {
+			a.bookResent(b)
+		}
 		if err := a.roots.Add(&b.Entry); err != nil {
 			return fmt.Errorf("%w: %w", ErrProtocol, err)
 		}
@@ -218,6 +276,14 @@ func (a *copyResults) bookAgain(b *entryState, x *wire.Exception) error {
 		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: x.Outcome, Text: x.Text, End: endOf(x), DryRun: a.dry})
 	}
 	return nil
+}
+
+// bookResent notes that a settled file was not left as it is at the destination.
+func (a *copyResults) bookResent(b *entryState) {
+	a.tries.resent = a.tries.resent || !b.isUnchanged()
+	if !a.tries.compares {
+		a.tally.AddEarlier(-b.Size) // it counted as brought earlier
+	}
 }
 
 // addToRoots adds a copied entry to the roots. A file that an earlier try has published
@@ -278,7 +344,7 @@ func (t *Tries) forget(h *wire.Hello) {
 		return
 	}
 	t.settled, t.goneOn, t.roots = "", "", nil
-	t.refused, t.done, t.deletes.unlisted = refusedCounts{}, bookings{}, false
+	t.refused, t.done, t.deletes.unlisted, t.resent = refusedCounts{}, bookings{}, false, false
 }
 
 // stageID is that of the copy's tries or, for one try, a new one.
@@ -298,12 +364,17 @@ func (o *Options) MayTryAgain() bool {
 	return o.WriteManifest == "" && (!o.Delete && !o.DeleteExcluded || o.MaxDelete == 0) && (!o.NoFsync && !o.InPlace || !keeps)
 }
 
-// total returns the roots over what all tries have copied, given those of the last.
+// total returns the roots over what all tries have copied, given those of the last. Roots of
+// files of which some were copied twice are not known, and zero.
 func (t *Tries) total(last wire.Roots) wire.Roots {
 	if t == nil || t.roots == nil {
 		return last
 	}
-	return wire.Roots{Content: t.roots.Content(), Meta: t.roots.Meta(), Entries: uint64(t.roots.Entries()), Bytes: uint64(t.roots.Bytes())}
+	all := wire.Roots{Content: t.roots.Content(), Meta: t.roots.Meta(), Entries: uint64(t.roots.Entries()), Bytes: uint64(t.roots.Bytes())}
+	if t.resent {
+		all.Content, all.Meta = manifest.Digest{}, manifest.Digest{}
+	}
+	return all
 }
 
 // since returns when the first try began, or of a copy with one try when that began.

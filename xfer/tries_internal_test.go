@@ -99,7 +99,7 @@ func TestNumbersOfAllTries(t *testing.T) {
 	want := once.finish()
 
 	tries := NewTries()
-	first := tryOf(t, tries, 0)
+	first := tryOf(t, tries, wire.FlagTimes|wire.FlagSameStays)
 	refused(t, first, "0", Skipped)
 	settled(t, first, "a", nil)
 	settled(t, first, "b", failed)

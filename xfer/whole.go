@@ -151,12 +151,16 @@ func keepsSettled(p *wire.Terms, store *chunker.Sink) bool {
 	return store.GoesOn() && (!p.Has(wire.FlagWhole) || p.Has(wire.FlagTimes))
 }
 
-// stillHas reports whether the sink has a file that an earlier try has settled. A staging
-// directory may have lost it, or have another one from an older copy, in the place of what
-// that try did not find at the source.
+// stillHas reports whether the sink has a file that an earlier try has settled. Somebody may
+// have removed or changed it. A staging directory may have another one from an older copy, in
+// the place of what that try did not find at the source. Where times are no evidence, stillHas
+// is false, and the entry is compared or sent again. A dry run has made nothing.
 func (k *sink) stillHas(e *sinkEntry) bool {
-	if !k.makesWhole() {
+	if k.session.terms.Has(wire.FlagDryRun) {
 		return true
+	}
+	if !k.session.terms.Has(wire.FlagSameStays | wire.FlagWhole) {
+		return false
 	}
 	now, err := k.store.Look(e.Path)
 	return err == nil && now.Type == e.Type && now.Size == e.Size && now.HasTime(e.MtimeNs)

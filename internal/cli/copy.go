@@ -280,6 +280,10 @@ func (c *copyRun) report(e xfer.Event) {
 		if !c.quiet {
 			c.console.line("gdrcp: waiting: %s", e.Text)
 		}
+	case xfer.EventAfresh:
+		if !c.quiet {
+			c.console.line("gdrcp: %s", c.ends.afreshText(&e))
+		}
 	case xfer.EventRing:
 		if c.verbose {
 			c.console.line("gdrcp: %s", c.ends.grownText(&e))
@@ -317,6 +321,8 @@ func (c *copyRun) reportJSON(e xfer.Event) {
 		c.events.emit(connectedEvent{"connected", fieldsOf(e.Link)})
 	case xfer.EventWaiting:
 		c.events.emit(waitingEvent{"waiting", e.Text})
+	case xfer.EventAfresh:
+		c.events.emit(afreshEvent{"afresh", endText(endOf(e.Remote))})
 	case xfer.EventMemory:
 		c.events.emit(memoryEventOf(e.Memory, e.Remote))
 	case xfer.EventRing:

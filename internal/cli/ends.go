@@ -93,3 +93,12 @@ func endText(end xfer.End) string {
 	}
 	return ""
 }
+
+// afreshText says why a later attempt does not continue the earlier ones.
+func (n endNames) afreshText(e *xfer.Event) string {
+	end := n.here
+	if e.Remote {
+		end = n.there
+	}
+	return "the files " + end + " may not be those of the last attempt; the copy starts afresh"
+}

@@ -4,8 +4,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"gdrcp/internal/audit"
 	"gdrcp/internal/printable"
@@ -22,9 +26,34 @@ type events struct {
 }
 
 func newEvents(w io.Writer) *events {
-	e := &events{out: json.NewEncoder(w)}
+	e := &events{out: json.NewEncoder(&jsonWriter{w})}
 	e.out.SetEscapeHTML(false)
 	return e
+}
+
+// jsonWriter escapes the characters of JSON texts that are not printable, so that a
+// name which a terminal would obey, or show in another order, is only read. To a parser
+// the text is the same.
+type jsonWriter struct{ w io.Writer }
+
+// Write implements io.Writer. It takes whole texts.
+func (j *jsonWriter) Write(text []byte) (int, error) {
+	var out []byte
+	done := 0
+	for i, r := range string(text) {
+		if r == '\n' || unicode.IsPrint(r) {
+			continue
+		}
+		out = append(out, text[done:i]...)
+		for _, unit := range utf16.Encode([]rune{r}) {
+			out = fmt.Appendf(out, `\u%04x`, unit)
+		}
+		done = i + utf8.RuneLen(r)
+	}
+	if _, err := j.w.Write(append(out, text[done:]...)); err != nil {
+		return 0, err
+	}
+	return len(text), nil
 }
 
 // emit writes an event. Errors of writing are kept by output.
@@ -82,6 +111,11 @@ type retryEvent struct {
 	Retry   int     `json:"retry"`
 	Retries int     `json:"retries"`
 	Seconds float64 `json:"seconds"`
+}
+
+type afreshEvent struct {
+	Event string `json:"event"`
+	End   string `json:"end"` // "local" or "remote"
 }
 
 type fileEvent struct {

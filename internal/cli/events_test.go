@@ -1,14 +1,33 @@
 package cli
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"reflect"
 	"strings"
 	"testing"
+	"unicode"
 
 	"gdrcp/rdma"
 	"gdrcp/xfer"
 )
+
+// A terminal only shows what --json writes, and a parser reads the names as they are.
+func TestJSONIsPrintable(t *testing.T) {
+	for _, name := range []string{"plain", "größe 漢", "a\u009b2J\u202egpj\u2066\u200b", "\U000e0001\U0001f600", "\x7f\x1b\n", "\u00a0<&>"} {
+		var out bytes.Buffer
+		newEvents(&out).emit(fileEvent{Event: "file", Path: name})
+		line := strings.TrimSuffix(out.String(), "\n")
+		if i := strings.IndexFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 {
+			t.Errorf("%q: %q is not printable", name, line[i:])
+		}
+		var event struct{ Path string }
+		if err := json.Unmarshal(out.Bytes(), &event); err != nil || event.Path != name {
+			t.Errorf("%q: %q, %v", name, event.Path, err)
+		}
+	}
+}
 
 // docs/json-events.md has every event with every field.
 func TestEventsAreDocumented(t *testing.T) {
@@ -29,7 +48,7 @@ func TestEventsAreDocumented(t *testing.T) {
 		text   string
 		fields any
 	}{
-		{"waiting", "", waitingEvent{}}, {"connected", "", connectedEvent{}}, {"retry", "", retryEvent{}}, {"rail", "", railEvent{}}, {"memory", "", memoryEvent{}},
+		{"waiting", "", waitingEvent{}}, {"connected", "", connectedEvent{}}, {"retry", "", retryEvent{}}, {"afresh", "", afreshEvent{}}, {"rail", "", railEvent{}}, {"memory", "", memoryEvent{}},
 		{"ring", "", ringEvent{}}, {"progress", "", progressEvent{}}, {"file", "", fileEvent{}}, {"not_deleted", "", deletedEvent{}}, {"summary", "", summaryEvent{}},
 		{"error", "", errorEvent{}}, {"bandwidth", "", bandwidthEvent{}}, {"disk", "", diskEvent{}}, {"slower", "", slowerEvent{}}, {"latency", "", latencyEvent{}},
 		{"device", "", deviceEvent{}}, {"gpu", "", gpuEvent{}}, {"no_gpu", "", noGPUEvent{}}, {"created", "", auditEvent{}}, {"difference", "", differenceEvent{}},

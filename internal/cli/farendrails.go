@@ -30,7 +30,7 @@ func listRails(verbs rdma.Provider, where string) (devices, usable []rdma.Device
 		if d.Usable() && len(railAddrs(d)) > 0 {
 			usable = append(usable, d)
 		} else {
-			why = fmt.Sprintf("no usable RDMA device %s: %s: %s", where, d.Name, cmp.Or(d.Problem, "it has link-local addresses only"))
+			why = fmt.Sprintf("no usable RDMA device %s: %s: %s", where, d.Name, cmp.Or(d.Problem, "it has IPv6 link-local addresses only"))
 		}
 	}
 	if len(usable) > 0 {

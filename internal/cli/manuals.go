@@ -23,7 +23,7 @@ func details() map[string]string {
 		"--min-size":         "A smaller file is still at the source, as for --max-size.",
 		"--delete-excluded":  "Rules of the receiving side (P, R, the modifier r) still protect files.",
 		"--max-delete":       "Another run deletes up to N more.",
-		"--copy-growing":     "An example is the log of a job that runs. The exit code stays 0. Without the option such a file is not copied (exit code 3). With --manifest the option does nothing.",
+		"--copy-growing":     "An example is the log of a job that runs. Each is read twice, and not copied (exit code 3) if the two readings differ. Otherwise the exit code stays 0. Without the option such a file is not copied (exit code 3). With --manifest the option does nothing.",
 		"--atomic-dir":       "DST is the name of the tree itself. Until all of the tree is there, verified and on the disk, it is made beside DST. If anything fails, DST has what it had (exit code 3 or 4). docs/guide/files-and-deletion.md has the rest.",
 		"--dry-run":          "No data is sent and no file is read, so a dry run cannot tell what would fail only then. --delete lists what it would delete, -v every entry.",
 		"--manifest":         "Hash and piece size are those of the manifest; another --hash is an error. FILE is read twice, so it is a regular file.",

@@ -8,8 +8,8 @@ import (
 )
 
 // plainWriter passes on a far end's output, without characters that could make a
-// terminal do more than show them: of the control characters it keeps only those for
-// lines, tabs and the bar, and of the rest what is UTF-8.
+// terminal do more than show them, or show them in another order: it keeps the printable
+// characters of UTF-8, and of the others only those for lines, tabs and the bar.
 type plainWriter struct {
 	w io.Writer
 	// part is the beginning of a character that has not come as a whole: 3 bytes at most.
@@ -24,7 +24,7 @@ func (p *plainWriter) Write(b []byte) (int, error) {
 		r, size := utf8.DecodeRune(rest)
 		switch {
 		case r == utf8.RuneError && size == 1: // to some terminals it is a control character
-		case !unicode.IsControl(r), r == '\n', r == '\r', r == '\t':
+		case unicode.IsPrint(r), r == '\n', r == '\r', r == '\t':
 			out = append(out, rest[:size]...)
 		}
 		rest = rest[size:]

@@ -207,11 +207,11 @@ func (s *serveRun) rails() (devices, usable []rdma.Device, why string) {
 }
 
 // railAddrs lists the addresses of a device that mean the same to every client, which
-// link-local addresses do not.
+// IPv6 link-local addresses do not.
 func railAddrs(d rdma.Device) []netip.Addr {
 	var addrs []netip.Addr
 	for _, a := range d.Addrs() {
-		if !a.IsLinkLocalUnicast() {
+		if !rdma.NeedsZone(a) {
 			addrs = append(addrs, a)
 		}
 	}

@@ -18,7 +18,7 @@ func (c *copyRun) tellSummary(s *xfer.Summary) {
 		return
 	}
 	if c.verbose && !s.DryRun {
-		c.console.line("gdrcp: root %s %x, meta root %x", s.Hash, s.Content, s.Meta)
+		c.console.line("gdrcp: %s", rootText(s))
 		c.console.line("gdrcp: over %s%s, %s on the wire, %s%s", wayText(s), endsText(s),
 			bytesText(float64(s.WireBytes), 1), count(s.Repairs, "repair", "repairs"), firstByteText(s))
 		c.console.line("gdrcp: %s", costText(s))
@@ -33,6 +33,14 @@ func (c *copyRun) tellSummary(s *xfer.Summary) {
 		c.console.line("gdrcp: %s", text)
 	}
 	c.console.line("%s", summaryText(s))
+}
+
+// rootText gives the roots over what was copied, if there are any over all attempts.
+func rootText(s *xfer.Summary) string {
+	if s.Retries > 0 && s.Content == ([32]byte{}) {
+		return "no root: an attempt sent files again that an earlier one had copied"
+	}
+	return fmt.Sprintf("root %s %x, meta root %x", s.Hash, s.Content, s.Meta)
 }
 
 // firstByteText says when this end sent its first byte, if it sent any.
@@ -140,7 +148,7 @@ func logText(s *xfer.Summary) string {
 	if s.DryRun {
 		return dryText(s)
 	}
-	proof := fmt.Sprintf("root %s %x", s.Hash, s.Content)
+	proof, _, _ := strings.Cut(rootText(s), ",")
 	place := ""
 	if s.Withheld && s.Verified && copiedEntries(s) > 0 {
 		place = withheldClaim + ": "

@@ -1,6 +1,7 @@
 package served
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -35,6 +36,20 @@ func (d *Dir) Open() (*os.Root, error) {
 		return nil, d.err
 	}
 	return d.root.OpenRoot(".")
+}
+
+// HasMoved reports whether the directory that is held is not at its path any more. Sessions
+// continue in it all the same.
+func (d *Dir) HasMoved() bool {
+	if d.err != nil {
+		return false
+	}
+	held, err := d.root.Stat(".")
+	if err != nil {
+		return false
+	}
+	now, err := os.Stat(d.path)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || err == nil && !os.SameFile(held, now)
 }
 
 // Err returns why the directory is not held, or nil.

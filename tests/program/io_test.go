@@ -78,18 +78,22 @@ func TestIO(t *testing.T) {
 func TestIOThatIsNotThere(t *testing.T) {
 	onHost(t)
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
-		smallDisk(t, to, "64m")
+		disk := to + "/disk" // not on the served directory itself, which would then be another
+		if err := os.Mkdir(disk, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		smallDisk(t, disk, "64m")
 		makeFile(t, from+"/big", 2*mib, 2)
-		p := s.copy(t, append([]string{"--io", "direct"}, s.operands(d, s.via(), "big", "copy")...)...)
-		name := "/copy" // as the server names it
+		p := s.copy(t, append([]string{"--io", "direct"}, s.operands(d, s.via(), "big", "disk/copy")...)...)
+		name := "/disk/copy" // as the server names it
 		if !d.push {
 			name = to + name
 		}
 		p.wantFailure(5, fmt.Sprintf(`(?m)^gdrcp: .*%s: the file system does not do this: direct I/O: it is in memory$`, regexp.QuoteMeta(strconv.Quote(name))))
-		if left := temps(to); len(left) > 0 {
+		if left := temps(disk); len(left) > 0 {
 			t.Errorf("left: %q", left)
 		}
-		s.copy(t, s.operands(d, s.via(), "big", "copy")...).wantCode(0)
+		s.copy(t, s.operands(d, s.via(), "big", "disk/copy")...).wantCode(0)
 	})
 	run(t, how{}, "--io", "quick", "a", "b").wantFailure(2, `--io`)
 }

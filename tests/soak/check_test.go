@@ -122,7 +122,7 @@ func (s *step) arrived(p *process) {
 	moved, _ := look(s.t, s.copied()+".renamed")
 	for _, all := range []state{there, moved} {
 		for path, e := range all {
-			if e.kind != 'd' && !s.sourceHad(path, e) && !e.is(s.was[path]) {
+			if e.kind != 'd' && !s.sourceHad(path, e) && !s.isBeginning(path, e) && !e.is(s.was[path]) {
 				s.t.Errorf("%q has its final name and is %v, which nobody had: %s", path, e, p)
 			}
 		}
@@ -143,7 +143,7 @@ func (s *step) arrived(p *process) {
 		}
 		if got, ok := there[path]; !ok {
 			s.t.Errorf("%q was told as copied, and is not there: %s", path, p)
-		} else if got.kind != 'd' && !s.sourceHad(path, got) {
+		} else if grown := e["text"] != nil || s.has("-H"); got.kind != 'd' && !s.sourceHad(path, got) && !(grown && s.isBeginning(path, got)) {
 			s.t.Errorf("%q was told as copied, and is %v: %s", path, got, p)
 		}
 	}
@@ -161,7 +161,7 @@ func (s *step) inOneStep(there state, p *process) {
 		return
 	}
 	for path, e := range there {
-		if !s.sourceHad(path, e) {
+		if !s.sourceHad(path, e) && !s.isBeginning(path, e) {
 			s.t.Errorf("%q is %v in a tree that appears in one step: %s", path, e, p)
 		}
 	}
@@ -176,5 +176,14 @@ func (s *step) sourceHad(path string, e entry) bool {
 	return slices.ContainsFunc(s.versions, func(v state) bool {
 		had, ok := v[path]
 		return ok && e.is(had)
+	})
+}
+
+// isBeginning reports whether that is the beginning of what the source had under this path
+// at some time, at a size that the file had before.
+func (s *step) isBeginning(path string, e entry) bool {
+	return e.kind == 'f' && slices.ContainsFunc(s.versions, func(v state) bool {
+		sum, ok := v[path].begins[e.size]
+		return ok && sum == e.sum
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,6 +24,8 @@ type entry struct {
 	sum    [sha256.Size]byte // of a file's content
 	target string
 	inode  uint64
+	// begins has the sums of its beginnings, by their sizes: those that the file had before.
+	begins map[int64][sha256.Size]byte
 }
 
 // is reports whether two entries have the same content.
@@ -80,21 +83,22 @@ func entryAt(path string) (e entry, err error) {
 		e.kind = 'l'
 		e.target, err = os.Readlink(path)
 	case st.Mode().IsRegular():
-		e.size, e.sum, err = digest(path)
+		e.size, e.sum, err = digest(path, math.MaxInt64)
 	default:
 		err = fmt.Errorf("%q is of an unknown kind", path)
 	}
 	return e, err
 }
 
-func digest(path string) (bytes int64, sum [sha256.Size]byte, err error) {
+// digest reads a file, up to most bytes.
+func digest(path string, most int64) (bytes int64, sum [sha256.Size]byte, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return 0, sum, err
 	}
 	defer f.Close()
 	h := sha256.New()
-	bytes, err = io.CopyBuffer(h, struct{ io.Reader }{f}, make([]byte, 256<<10))
+	bytes, err = io.CopyBuffer(h, io.LimitReader(f, most), make([]byte, 256<<10))
 	return bytes, [sha256.Size]byte(h.Sum(nil)), err
 }
 

@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -175,8 +176,7 @@ func (s *step) begin(name string, more ...string) *process {
 // run is the whole step.
 func (s *step) run() {
 	s.before()
-	first, _ := look(s.t, s.source.dir)
-	s.versions = append(s.versions, first)
+	s.noteVersion()
 	s.was, _ = look(s.t, s.copied())
 	limit, lasts := s.limit()
 	s.client = s.begin("first", limit...)
@@ -191,10 +191,33 @@ func (s *step) run() {
 	if undo != nil {
 		undo()
 	}
-	last, _ := look(s.t, s.source.dir)
-	s.versions = append(s.versions, last)
+	last := s.noteVersion()
 	s.arrived(s.client)
 	s.again(last)
+}
+
+// noteVersion notes what the source is now. A copy of files that grow may bring the
+// beginning of one, at a size that the file had before.
+func (s *step) noteVersion() state {
+	now, _ := look(s.t, s.source.dir)
+	for path, e := range now {
+		if e.kind != 'f' || !s.has("--copy-growing") {
+			continue
+		}
+		e.begins = make(map[int64][sha256.Size]byte)
+		for _, v := range s.versions {
+			size := v[path].size
+			if _, known := e.begins[size]; known || v[path].kind != 'f' || size >= e.size {
+				continue
+			}
+			_, sum, err := digest(s.source.at(path), size)
+			must(s.t, err)
+			e.begins[size] = sum
+		}
+		now[path] = e
+	}
+	s.versions = append(s.versions, now)
+	return now
 }
 
 // agreementBytes is more than two ends say to each other before they have agreed on a copy.

@@ -2,6 +2,7 @@ package door
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -32,7 +33,7 @@ func TestSessionsSpreadOverRails(t *testing.T) {
 		h := &Session{ID: [16]byte{byte(begun)}}
 		begun++
 		d.queue.sessions[h.ID] = h
-		told := d.railsFor(h, nil)
+		told := d.railsFor(h, nil, netip.Addr{})
 		if len(told) != maxRails || told[0].device.Name != h.device || told[1].device.Name != h.device {
 			t.Fatalf("session %d was told %d addresses, the first of %s and %s", begun, len(told), told[0].device.Name, told[1].device.Name)
 		}
@@ -69,10 +70,39 @@ func TestNearRailsAreSpread(t *testing.T) {
 	for i := range 4 {
 		h := &Session{ID: [16]byte{byte(i)}}
 		d.queue.sessions[h.ID] = h
-		d.railsFor(h, map[string]int{"a": 2, "b": 2, "far": 4})
+		d.railsFor(h, map[string]int{"a": 2, "b": 2, "far": 4}, netip.Addr{})
 		got = append(got, h.device)
 	}
 	if want := []string{"a", "b", "a", "b"}; !slices.Equal(got, want) {
 		t.Errorf("told first %q, want %q", got, want)
+	}
+}
+
+// listenerAt is a listener of nothing but an address.
+type listenerAt struct {
+	rdma.Listener
+	at netip.AddrPort
+}
+
+func (l listenerAt) Addr() netip.AddrPort { return l.at }
+
+// The address by which a client came is among those that it is told, however many there
+// are: it is one that the client reaches.
+func TestDialledAddressIsTold(t *testing.T) {
+	d := NewServer(Config{})
+	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(i), 1}) }
+	for i := range 2 * maxRails {
+		d.listeners.list = append(d.listeners.list, &serverListener{
+			provider: namedVerbs{tcp.New()}, device: Device{Name: fmt.Sprint("rail", i), RateGbps: 400}, l: listenerAt{at: netip.AddrPortFrom(addr(i), 1)},
+		})
+	}
+	for _, by := range []int{0, maxRails - 1, maxRails, 2*maxRails - 1} {
+		told := map[netip.Addr]bool{}
+		for _, l := range d.railsFor(&Session{}, nil, netip.AddrFrom16(addr(by).As16())) {
+			told[l.l.Addr().Addr()] = true
+		}
+		if len(told) != maxRails || !told[addr(0)] || !told[addr(by)] {
+			t.Errorf("a client that came by %s is told %v", addr(by), told)
+		}
 	}
 }

@@ -101,7 +101,7 @@ func TestListenersComeAndGo(t *testing.T) {
 		if err := reached(at); err != nil {
 			t.Errorf("a listener that came later: %v", err)
 		}
-		if told := d.railsFor(&Session{}, nil); len(told) != 1 || told[0].l.Addr() != at {
+		if told := d.railsFor(&Session{}, nil, netip.Addr{}); len(told) != 1 || told[0].l.Addr() != at {
 			t.Errorf("clients are told %v, want %s", told, at)
 		}
 		if err := d.Drop("another", at); err != nil || len(d.Listening()) != 1 {
@@ -110,7 +110,7 @@ func TestListenersComeAndGo(t *testing.T) {
 		if err := d.Drop("rail0", at); err != nil {
 			t.Error(err)
 		}
-		if err := reached(at); err == nil || len(d.Listening()) > 0 || len(d.railsFor(&Session{}, nil)) > 0 {
+		if err := reached(at); err == nil || len(d.Listening()) > 0 || len(d.railsFor(&Session{}, nil, netip.Addr{})) > 0 {
 			t.Errorf("after it was dropped: %v, %v", err, d.Listening())
 		}
 	}
@@ -148,7 +148,7 @@ func TestListenerFails(t *testing.T) {
 			continue
 		}
 		list := d.Listening()
-		if len(list) != 1 || list[0].Addr != at || !errors.Is(list[0].Err, errRemoved) || len(d.railsFor(&Session{}, nil)) > 0 {
+		if len(list) != 1 || list[0].Addr != at || !errors.Is(list[0].Err, errRemoved) || len(d.railsFor(&Session{}, nil, netip.Addr{})) > 0 {
 			t.Errorf("it listens at %v", list)
 		}
 		if why := d.listeners.whyNoRails(); !strings.Contains(why, "rail0") || !strings.Contains(why, errRemoved.Error()) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"gdrcp/internal/trust"
@@ -322,11 +323,21 @@ func (d *Server) tellLast(ctx context.Context, at *Conn, kind byte, body []byte)
 	}
 }
 
-// railsFor lists where verbs reaches a session, the best first: see spread.
-func (d *Server) railsFor(s *Session, distances map[string]int) []*serverListener {
+// railsFor lists where verbs reaches a session, the best first: see spread. The address by
+// which the client came, if it is valid, is never left out: others may not reach it.
+func (d *Server) railsFor(s *Session, distances map[string]int, by netip.Addr) []*serverListener {
 	rails := d.listeners.verbs()
 	d.queue.spread(s, rails, distances)
-	return rails[:min(len(rails), maxRails)]
+	if len(rails) <= maxRails {
+		return rails
+	}
+	if by.IsValid() {
+		isDialled := func(l *serverListener) bool { return l.l.Addr().Addr() == by.Unmap() }
+		if i := slices.IndexFunc(rails, isDialled); i >= maxRails {
+			rails[maxRails-1] = rails[i]
+		}
+	}
+	return rails[:maxRails]
 }
 
 // distances says how far each device that the server listens on is from the GPU that a
@@ -343,7 +354,7 @@ func (d *Server) distances(ctx context.Context, wish wire.DoorWish) map[string]i
 func (d *Server) tellGrant(ctx context.Context, at *Conn, s *Session) error {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Handshake)
 	defer cancel()
-	rails := d.railsFor(s, d.distances(ctx, s.peer.wish))
+	rails := d.railsFor(s, d.distances(ctx, s.peer.wish), at.QP.Local().Addr())
 	if len(rails) == 0 {
 		if err := at.Say(ctx, wire.DoorRail, NoRailText(d.listeners.whyNoRails())); err != nil {
 			return err

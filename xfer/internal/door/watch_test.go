@@ -3,6 +3,7 @@ package door
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -48,6 +49,8 @@ type quietConn struct {
 	rdma.Conn
 	rail *quietRail
 }
+
+func (quietConn) Local() netip.AddrPort { return netip.AddrPort{} }
 
 func (c quietConn) Post(wrs []rdma.WR) (int, error) {
 	c.rail.mu.Lock()

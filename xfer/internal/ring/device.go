@@ -122,6 +122,9 @@ func (d *Device) alloc(slots, slotBytes int) (err error) {
 
 // region is the slots, as a rung registers them.
 func (d *Device) region(rung wire.Rung) (rdma.Region, error) {
+	if err := d.Slots.Registrable(); err != nil {
+		return rdma.Region{}, err
+	}
 	r := rdma.Region{Addr: d.Slots.Addr(), Len: d.Slots.Len(), DMABufFD: -1}
 	if rung == wire.RungPeermem {
 		return r, nil

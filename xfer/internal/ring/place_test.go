@@ -71,16 +71,18 @@ func TestPlaceInGPUMemory(t *testing.T) {
 	touched := errors.New("chunks are touched")
 	for name, tc := range map[string]struct {
 		wrap    func(rdma.Rail) rdma.Rail
+		refuses string // of the driver
 		touched error
 		rung    wire.Rung
 		why     string
 	}{
 		"a socket":                    {rung: wire.RungStaged, why: `^TCP sockets do not reach GPU memory$`},
 		"by address":                  {wrap: reach, rung: wire.RungPeermem, why: `^dma-buf: `},
+		"without SYNC_MEMOPS":         {wrap: reach, refuses: "nosync", rung: wire.RungStaged, why: `SYNC_MEMOPS .*CUDA_ERROR_NOT_SUPPORTED`},
 		"chunks that the CPU touches": {wrap: reach, touched: touched, rung: wire.RungStaged, why: `^chunks are touched$`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			gpus := lend(t, "peermem", "late=1")
+			gpus := lend(t, "peermem", "late=1", tc.refuses)
 			for role, c := range map[string]Config{"sink": sinkConfig(firstGPU, gpus), "source": sourceConfig(firstGPU, gpus)} {
 				c.Touched = tc.touched
 				r, err := placed(t, tc.wrap, c)

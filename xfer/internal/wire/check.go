@@ -135,7 +135,7 @@ func checkSettled(path string) error {
 func (h *Hello) checkAgain() error {
 	switch {
 	case h.Terms.Settled != "" && h.Terms.Flags&(FlagStream|FlagNoFsync|FlagHardLinks) != 0,
-		h.Terms.Flags&FlagItself != 0 && h.Terms.Flags&(FlagStream|FlagMany|FlagListed) != 0:
+		h.Terms.Flags&FlagItself != 0 && h.Terms.Flags&(FlagStream|FlagMany) != 0:
 		return fmt.Errorf("%w: a copy that goes on behind %q, with flags %#x", ErrProtocol, h.Terms.Settled, h.Terms.Flags)
 	}
 	return nil

@@ -27,6 +27,10 @@ type Hello struct {
 	// Rails: how many rails the session may have, for all that this end knows. 0 is from an
 	// end that does not know which slots of a ring are near to a rail, and is not told.
 	Rails int
+	// Root identifies the directory at the server: in a welcome the one of this session, in
+	// a hello of a later attempt the one of the attempt before (chunker.Sink.RootID). It is
+	// empty if the sender does not know it.
+	Root string
 }
 
 // Encode returns the body of MsgHello and MsgWelcome.
@@ -83,6 +87,9 @@ func (h *Hello) Encode() []byte {
 	}
 	if h.MostSlots != 0 {
 		w.Uint(tagMostSlots, uint64(h.MostSlots))
+	}
+	if h.Root != "" {
+		w.Str(tagRoot, h.Root)
 	}
 	return w.Buf
 }
@@ -152,6 +159,11 @@ func (h *Hello) field(tag byte, v []byte) error {
 	case tagPartialDir:
 		h.Terms.PartialDir = string(v)
 		return checkPartialDir(h.Terms.PartialDir)
+	case tagRoot:
+		if len(v) == 0 || len(v) > maxRootBytes {
+			return fmt.Errorf("%w: the identity of a directory in %d bytes", ErrProtocol, len(v))
+		}
+		h.Root = string(v)
 	case tagInto:
 		into, err := DecodeInto(v)
 		h.Into = into
@@ -239,7 +251,11 @@ const (
 	tagRegions    = 31
 	tagRails      = 32
 	tagMostSlots  = 33 // in a hello, a welcome, and at the door
+	tagRoot       = 34
 )
+
+// maxRootBytes bounds the identity of a directory.
+const maxRootBytes = 64
 
 // DecodeHello decodes a hello or a welcome. It checks each field by itself.
 func DecodeHello(b []byte) (h Hello, err error) {

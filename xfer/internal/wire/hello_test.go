@@ -86,7 +86,7 @@ func TestBadHellosOfLaterTries(t *testing.T) {
 	if err := good.Check(&good.Terms); err != nil {
 		t.Fatal(err)
 	}
-	for _, more := range []uint64{FlagNoFsync, FlagHardLinks, FlagStream, FlagMany, FlagListed} {
+	for _, more := range []uint64{FlagNoFsync, FlagHardLinks, FlagStream, FlagMany} {
 		bad := good
 		bad.Terms.Flags |= more
 		if err := bad.Check(&bad.Terms); !errors.Is(err, ErrProtocol) {

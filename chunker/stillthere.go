@@ -1,0 +1,74 @@
+package chunker
+
+import (
+	"errors"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+// A copy writes by way of open directories, so it does not notice when somebody renames or
+// replaces one of them: the files are then elsewhere. At its end a copy therefore looks every
+// directory up by its name again.
+
+// CheckPlace checks, at the end of a copy, that the destination still leads to the directory
+// that was filled. ErrMoved: it does not. Directories below that are checked when they are
+// settled.
+func (s *Sink) CheckPlace() error {
+	var st unix.Stat_t
+	err := s.statGiven(s.basePath, &st)
+	moved := isElsewhere(s.base.inode, &st, err)
+	if top := s.top.Load(); !moved && top != nil && s.prefix != "" && s.stage == nil {
+		moved = isElsewhere(*top, &st, fstatat(s.base.fd, s.prefix, &st, unix.AT_SYMLINK_NOFOLLOW))
+	}
+	if moved {
+		return kindErr("look up", s.dest, ErrMoved)
+	}
+	return nil
+}
+
+// statGiven looks at what is at a path that the user or peer named, as openGiven opens it.
+func (s *Sink) statGiven(path string, st *unix.Stat_t) error {
+	if s.opt.Root == nil {
+		return fstatat(unix.AT_FDCWD, path, st, 0)
+	}
+	info, err := s.opt.Root.Stat(path)
+	if err != nil {
+		return rootErr(err)
+	}
+	now, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return unix.ENOTSUP
+	}
+	st.Dev, st.Ino = now.Dev, now.Ino
+	return nil
+}
+
+// checkNamed checks that an open directory still has the name by which it was opened.
+func (s *Sink) checkNamed(h *dirHandle, entry string) error {
+	if h.path == "." {
+		return nil // CheckPlace does it
+	}
+	dir, leaf := splitPath(h.path)
+	parent, err := s.dir(dir)
+	var st unix.Stat_t
+	if err == nil {
+		err = fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
+		parent.release()
+	}
+	if isElsewhere(h.inode, &st, err) {
+		return kindErr("look up", entry, ErrMoved)
+	}
+	return nil
+}
+
+// isElsewhere reports whether a look at the name of a directory shows that it is elsewhere by
+// now. An error of another kind, as EACCES, shows nothing.
+func isElsewhere(dir manifest.Inode, st *unix.Stat_t, err error) bool {
+	if err != nil {
+		return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, ErrNotDir)
+	}
+	return inodeOf(st) != dir
+}

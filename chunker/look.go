@@ -114,6 +114,7 @@ func (s *Sink) Try(e *manifest.Entry) error {
 		inTheWay = ErrNotDir
 	case e.Type != manifest.Dir && now.Type == manifest.Dir:
 		inTheWay = ErrIsDir
+	case s.special != nil: // it is written to
 	case now.Type == 0 && e.Type != manifest.Dir && s.deletes == nil:
 		inTheWay = ErrInTheWay
 	}

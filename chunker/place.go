@@ -66,6 +66,9 @@ func (s *Sink) Place(single *manifest.Entry, name string) error {
 		if s.leaf == "" && s.opt.MustBeFile {
 			return kindErr("copy to", s.dest, ErrIsDir)
 		}
+		if err := s.special.checkPlace(single); err != nil {
+			return err
+		}
 		s.single, s.prefix = single.Path, s.leaf
 		if s.leaf == "" {
 			s.prefix = name
@@ -127,7 +130,7 @@ func (s *Sink) notDir(op string) error {
 // it after Place, unless what stands there may stay or is itself written: that needs no
 // right to the directory. Of a tree each entry has its own fate.
 func (s *Sink) CheckWritable() error {
-	if s.single == "" {
+	if s.single == "" || s.special != nil {
 		return nil
 	}
 	return s.checkWritable()

@@ -63,10 +63,11 @@ type Sink struct {
 	opt      SinkOptions
 	dest     string // as given, for messages
 	base     *dirHandle
-	basePath string // by which base was opened
-	leaf     string // name of Dest in base, or "" where base is Dest itself
-	missing  bool   // nothing is at leaf
-	adopts   bool   // a directory is at leaf, and the copy goes on in it
+	basePath string   // by which base was opened
+	leaf     string   // name of Dest in base, or "" where base is Dest itself
+	missing  bool     // nothing is at leaf
+	adopts   bool     // a directory is at leaf, and the copy goes on in it
+	special  *Special // a device or fifo that the destination is, or nil
 	// oneByOne: the file system lets only one thread at a time write to a file.
 	oneByOne bool
 	wrote    RungBytes
@@ -202,6 +203,9 @@ func (s *Sink) openBase(path string) error {
 		return err
 	}
 	s.oneByOne = !writesAtOnce(int64(st.Type))
+	if err := s.lookSpecial(); err != nil {
+		return err
+	}
 	if err := s.placePartials(); err != nil {
 		return err
 	}
@@ -423,7 +427,7 @@ func (s *Sink) Close() error {
 	if was {
 		return nil
 	}
-	err := s.narrow(left)
+	err := errors.Join(s.narrow(left), s.special.close())
 	for _, d := range s.devices {
 		closeQuietly(d.fd)
 	}

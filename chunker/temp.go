@@ -141,7 +141,7 @@ func (t *Temp) create(sourceMode uint32) error {
 			// Publish removes it when the file gets its name.
 		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
 			return unix.EISDIR
-		case isSpecial(&st):
+		case isSpecial(&st), t.sink.single != "" && t.leadsToSpecial(&st):
 			return ErrInTheWay
 		case st.Mode&unix.S_IFMT == unix.S_IFREG && !exact:
 			if mayHideMask(st.Mode) {
@@ -225,6 +225,13 @@ func isSpecial(st *unix.Stat_t) bool {
 		return false
 	}
 	return true
+}
+
+// leadsToSpecial reports whether a link at the name leads to a device, fifo or socket. In a
+// served root nobody looks where links lead.
+func (t *Temp) leadsToSpecial(st *unix.Stat_t) bool {
+	var to unix.Stat_t
+	return st.Mode&unix.S_IFMT == unix.S_IFLNK && t.sink.opt.Root == nil && fstatat(t.dir.fd, t.leaf, &to, 0) == nil && isSpecial(&to)
 }
 
 // open makes the file and locks it. The owner may read the file, so that a later run

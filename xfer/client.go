@@ -119,6 +119,9 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 		o.Tries.forget(h)
 	}
 	defer store.Close()
+	if o.Manifest != "" && store.Special() != nil {
+		return nil, fmt.Errorf("%w: --manifest does not work with a %s, which is written before all of it is checked", ErrUsage, store.Special().Kind())
+	}
 	o.store = store
 	o.Tries.startsAt(store.RootID, h, &o)
 	known, err := o.openBasis(ctx, h)

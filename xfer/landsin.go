@@ -40,7 +40,7 @@ type landRegion struct {
 // say what arrived, the bytes that are published must be the very ones that were verified, and
 // the source can still write to a region.
 func newLandsIn(k *sink) *landsIn {
-	if k.store == nil || !k.session.knowsRegions || !k.session.registersFiles() || k.results.vouches() {
+	if k.out != nil || !k.session.knowsRegions || !k.session.registersFiles() || k.results.vouches() {
 		return nil
 	}
 	return &landsIn{sink: k, regions: make(map[uint32]*landRegion)}

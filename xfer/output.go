@@ -260,9 +260,10 @@ func (w *streamLander) payHoles(e *sinkEntry) error {
 	return nil
 }
 
-// write writes verified bytes to the stream. It blocks until the reader takes them.
+// write writes verified bytes to the stream, with at least one call. It blocks until the
+// reader takes them.
 func (w *streamLander) write(data []byte) error {
-	for len(data) > 0 {
+	for first := true; first || len(data) > 0; first = false {
 		from := stat.Now()
 		n, err := w.sink.out.Write(data[:min(len(data), streamPartBytes)])
 		w.sink.session.spent(stat.Disk, from)

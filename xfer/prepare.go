@@ -18,7 +18,7 @@ func (k *sink) place(first *wire.AnnouncedEntry) error {
 	placed := k.window.placed
 	k.window.placed = true
 	k.window.mu.Unlock()
-	if placed || k.out != nil {
+	if placed || k.store == nil {
 		return nil
 	}
 	if k.session.client {

@@ -180,7 +180,28 @@ func openStore(p *wire.Terms, o chunker.SinkOptions, tally *Tally) (*chunker.Sin
 		o.Whole = &chunker.Whole{ID: p.Stage, OnlyCheck: p.Has(wire.FlagDryRun)}
 	}
 	store, err := chunker.OpenSink(o)
-	return store, asUnsupported(err)
+	if err != nil {
+		return nil, asUnsupported(err)
+	}
+	if err := checkSpecial(p, store.Special()); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	return store, nil
+}
+
+// checkSpecial refuses what cannot be done with a device or fifo that is the destination.
+func checkSpecial(p *wire.Terms, to *chunker.Special) error {
+	switch {
+	case to == nil:
+		return nil
+	case p.Has(wire.FlagReadBack):
+		return fmt.Errorf("%w: --verify-written reads files back, and the destination is a %s", ErrUsage, to.Kind())
+	case p.IO == chunker.RungDirect || p.IO == chunker.RungDontCache:
+		return fmt.Errorf("%w: --io %v says how files are written, and the destination is a %s", ErrUsage, p.IO, to.Kind())
+	case p.Has(wire.FlagItself) && !to.TakesAgain():
+		return fmt.Errorf("what the %s at the destination took before the connection was lost cannot be taken back: start the copy anew", to.Kind())
+	}
+	return nil
 }
 
 // asUnsupported makes what the file system cannot do an error of that class.

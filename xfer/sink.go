@@ -82,6 +82,9 @@ func newSink(s *session, store *chunker.Sink, tally *Tally, acct *copyResults) *
 		finished: make(chan *sinkEntry, maxOpenFiles), openFiles: newFileTokens(openFilesLimit()), turns: newTurns(),
 		progress: make(chan struct{}, 1), mark: make(chan struct{}, 1), drained: make(chan struct{}),
 	}
+	if store != nil && store.Special() != nil {
+		k.out = store.Special()
+	}
 	k.ledger = newLedger(k)
 	s.ringWish.CopySlots = acct.vouches()
 	return k

@@ -131,8 +131,8 @@ func (o *Options) checkStream() error {
 
 // checkStream compares an announced entry with what the terms say of streams.
 func (k *sink) checkStream(id uint64, p *wire.AnnouncedEntry) error {
-	if k.out != nil && p.Type != manifest.File {
-		return fmt.Errorf("%w: the peer sent %q, which is not a file, into a stream", ErrProtocol, p.Path)
+	if k.out != nil && (id > 0 || k.store == nil && p.Type != manifest.File) {
+		return fmt.Errorf("%w: the peer sent %q, which is not a file or not the only one, into a stream", ErrProtocol, p.Path)
 	}
 	if p.Stream != (k.session.terms.Flags&wire.FlagStream != 0) || (p.Stream && id > 0) {
 		return fmt.Errorf("%w: the peer sent %q as a stream: %t", ErrProtocol, p.Path, p.Stream)

@@ -113,6 +113,10 @@ func (c *copyRun) openStream(p *plan) (err error) {
 	open := c.output
 	if p.push {
 		open = c.input
+	} else if p.descriptor > 1 {
+		open = func() (*chunker.Pipe, error) {
+			return chunker.NewOutput(p.descriptor, fmt.Sprintf("descriptor %d", p.descriptor))
+		}
 	}
 	c.stream, err = open()
 	return err
@@ -131,6 +135,9 @@ func (c *copyRun) copyStream(ctx context.Context, client *xfer.Client, p *plan, 
 	if p.push {
 		return client.PushStream(ctx, c.stream, p.endpoint, p.dst, o)
 	}
+	if p.descriptor > 0 { // a path of it, so what is kept in all copies is no error
+		o.Recursive, o.Links, o.Perms, o.Times, o.Owner, o.Group, o.HardLinks, o.Xattrs = false, false, false, false, false, false, false, false
+	}
 	return client.PullStream(ctx, p.endpoint, p.sources[0], c.stream, o)
 }
 
@@ -143,7 +150,7 @@ func (p *program) eventsTo(line *args.Line, argv []string) io.Writer {
 			return p.stdout
 		}
 	}
-	if len(argv) > 0 && argv[len(argv)-1] == streamName {
+	if len(argv) > 0 && isStandardOutput(argv[len(argv)-1]) {
 		return p.stderr
 	}
 	return p.stdout

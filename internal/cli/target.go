@@ -111,6 +111,8 @@ type plan struct {
 	from     *sshHost // the host of the sources, if both ends are started
 	sources  []string
 	dst      string
+	// descriptor is the one of this process that DST named by a path, or 0. Then dst is -.
+	descriptor int
 }
 
 // planCopy reads SRC... DST and returns the direction of the copy.
@@ -136,6 +138,9 @@ func planCopy(operands []string) (*plan, error) {
 			return nil, args.UsageErrorf("%s and %s are on different servers: copy them one after the other", args.Quote(sources[0].given), args.Quote(s.given))
 		}
 		p.sources = append(p.sources, s.path)
+	}
+	if fd, is := descriptorAt(dst.path); is && !dst.remote {
+		p.dst, p.descriptor = streamName, fd
 	}
 	there := &sources[0]
 	if p.local = !there.remote && !dst.remote; p.local {

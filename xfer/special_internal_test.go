@@ -1,0 +1,34 @@
+package xfer
+
+import (
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"gdrcp/chunker"
+	"gdrcp/xfer/internal/wire"
+)
+
+// What a fifo or a character device took cannot be taken back, so a later attempt does not
+// begin anew.
+func TestSpecialOnceOnly(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for flags, want := range map[uint64]string{0: "", wire.FlagItself: "start the copy anew", wire.FlagReadBack: "--verify-written"} {
+		store, err := openStore(&wire.Terms{Flags: flags}, chunker.SinkOptions{Dest: path}, &Tally{})
+		if want == "" {
+			if err != nil {
+				t.Fatal(err)
+			}
+			store.Close()
+		} else if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("with flags %#x: %v", flags, err)
+		}
+	}
+	if _, err := openStore(&wire.Terms{IO: chunker.RungDirect}, chunker.SinkOptions{Dest: path}, &Tally{}); err == nil {
+		t.Error("--io direct is accepted")
+	}
+}

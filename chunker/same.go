@@ -116,10 +116,10 @@ func (f *standingFile) chmod(mode uint32) error {
 // the owner needs the right to read, and to write, the file.
 func (s *Sink) settleXattrs(f *standingFile, want Xattrs) error {
 	calls, had := xattrsOfPath(f.path), f.st.Mode&0o7777
-	now, err := calls.read()
+	now, err := calls.read(s.opt.Unprivileged)
 	if errors.Is(err, unix.EACCES) {
 		if err = f.chmod(had | 0o600); err == nil {
-			now, err = calls.read()
+			now, err = calls.read(s.opt.Unprivileged)
 		}
 	}
 	if err == nil && !(s.includesXattrs(now, want) && s.includesXattrs(want, now)) {

@@ -183,15 +183,17 @@ func isSystemXattr(name string) bool {
 	return strings.HasPrefix(name, "system.")
 }
 
+func isUserXattr(name string) bool { return strings.HasPrefix(name, "user.") }
+
 // read encodes the attributes of all namespaces except the system namespace, and except
-// XFS's own names of ACLs.
-func (c *xattrCalls) read() (x Xattrs, err error) {
+// XFS's own names of ACLs. With userOnly it encodes only those of the user namespace.
+func (c *xattrCalls) read(userOnly bool) (x Xattrs, err error) {
 	names, err := c.names()
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		if isSystemXattr(name) {
+		if isSystemXattr(name) || userOnly && !isUserXattr(name) {
 			continue
 		}
 		value, err := sized(func(to []byte) (int, error) { return c.get(name, to) })
@@ -211,6 +213,11 @@ func (c *xattrCalls) read() (x Xattrs, err error) {
 	}
 	return x, nil
 }
+
+// UserXattrsOnly makes Xattrs read only the attributes of the user namespace. Those of others
+// may hold what a process that runs as root keeps from users (trusted, security). Call it
+// before Walk.
+func (t *Tree) UserXattrsOnly(only bool) { t.userXattrsOnly = only }
 
 // Xattrs reads the extended attributes of an entry that Walk found, except ACLs and what
 // else is the system's. It opens a regular file or directory for that.
@@ -238,20 +245,20 @@ func (t *Tree) Xattrs(f *Found) (Xattrs, error) {
 		defer closeQuietly(fd)
 		calls = xattrsOfFD(fd)
 	}
-	x, err := calls.read()
+	x, err := calls.read(t.userXattrsOnly)
 	return x, opErr("read extended attributes of", path, err)
 }
 
 // keepsXattr reports whether this process sets an attribute. Root sets those of all
 // namespaces except the system namespace, every other user those of the user namespace.
-// For a peer that is confined to a root, only those of the user namespace are set: the
+// For a peer that is not trusted with more, only those of the user namespace are set: the
 // others say what a program may do (capabilities, labels of a security module), or what
 // an overlay shows.
 func (s *Sink) keepsXattr(name string) bool {
-	if strings.HasPrefix(name, "user.") {
+	if isUserXattr(name) {
 		return true
 	}
-	return os.Geteuid() == 0 && !isSystemXattr(name) && s.opt.Root == nil
+	return os.Geteuid() == 0 && !isSystemXattr(name) && !s.opt.Unprivileged
 }
 
 // isLeftOut reports whether failing to set an attribute is no error. That holds outside

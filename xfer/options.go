@@ -73,6 +73,10 @@ type Options struct {
 	// owner and group by name, or with NumericIDs by number; which names are of the
 	// same file; extended attributes.
 	Links, Perms, Times, Owner, Group, NumericIDs, HardLinks, Xattrs bool
+	// Privileged lets a Pull keep what gives programs rights that their user does not have, or
+	// otherwise counts as set by root here: set-ID bits of files, and extended attributes outside
+	// the user namespace.
+	Privileged bool
 
 	// These say what the destination decides, with the meanings that rsync gives.
 	DryRun         bool

@@ -164,7 +164,7 @@ func (s *Sink) keepStageYoung() {
 // touch makes a staging directory young, which sweepDir goes by.
 func touch(fd int) {
 	now := unix.NsecToTimespec(time.Now().UnixNano())
-	_ = setTimespec(fd, ".", now) // an old one is still this copy's, as long as it is locked
+	_ = setTimespec(fd, ".", now, now) // an old one is still this copy's, as long as it is locked
 }
 
 // claimStage locks the staging directory that Mkdir has just made.

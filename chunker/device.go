@@ -48,6 +48,10 @@ type device struct {
 	// flushesEarly: a syncfs leaves some of what it writes in the disk's cache; see
 	// mayLackJournal.
 	flushesEarly bool
+	// at is the directory in which the sink met the file system first, as a path in the tree.
+	at string
+	// keepsTimes are the kinds of entries of which a time was read back; see setMtime.
+	keepsTimes atomic.Uint32
 	// timeUnitNs is the unit in which the file system keeps times of change if that is
 	// more than a second, else 0.
 	timeUnitNs int64
@@ -137,7 +141,7 @@ func (s *Sink) keepDevice(h *dirHandle) error {
 	if s.devices[h.inode.Dev] != nil {
 		return nil
 	}
-	d := &device{unsynced: make(map[string]struct{})}
+	d := &device{unsynced: make(map[string]struct{}), at: s.entryPath(h.path)}
 	var st unix.Statfs_t
 	var name unix.Utsname
 	err := uninterrupted(func() error { return unix.Fstatfs(h.fd, &st) })

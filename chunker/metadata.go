@@ -2,9 +2,10 @@ package chunker
 
 import (
 	"errors"
-	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
 )
 
 // Keep says what of a source's metadata a sink gives to what it makes. Owners
@@ -25,8 +26,8 @@ type Keep struct {
 // more.
 type Attributes struct {
 	// UID and GID are owner and group in this host's numbers; -1 leaves them as the kernel
-	// sets them. A process that may not give files away also leaves them. For root that is
-	// an error, but the file, directory or link is made all the same.
+	// sets them. A process that may not give files away also leaves them. Where root may
+	// not, the entry lacks its owner or group: see Sink.TakeUnkept.
 	UID, GID int
 	// Xattrs are set where the sink keeps extended attributes.
 	Xattrs Xattrs
@@ -44,10 +45,10 @@ func (a *Attributes) xattrs() Xattrs {
 const setIDs = unix.S_ISUID | unix.S_ISGID
 
 // keptMode returns the bits of a source's mode that are kept, and the set-ID bits to
-// add once the file has its owner. Set-ID bits from a peer that is not trusted with them
+// add once the file has its owner. Set-ID bits from a peer that is confined to a root
 // are never kept: the peer could make programs that run with this user's rights.
 func (s *Sink) keptMode(source uint32) (mode, setID uint32) {
-	if !s.opt.Unprivileged {
+	if s.opt.Root == nil {
 		setID = source & setIDs
 	}
 	return source & 0o1777, setID
@@ -69,16 +70,27 @@ func (a *Attributes) lent(setID uint32, st *unix.Stat_t) uint32 {
 	return setID & may
 }
 
+// granted returns the permission bits of a file that has owner and group in st: of setID
+// those that it may have, and a source's mode otherwise. If the file lacks its group, that
+// mode is for other users: the bits of the group are for another one, and members of the
+// source's group are among the others. Both then get what both had.
+func (a *Attributes) granted(mode, setID uint32, st *unix.Stat_t) uint32 {
+	if a.lacksGroup(st) {
+		both := mode >> 3 & mode & 7
+		mode = mode&^0o077 | both<<3 | both
+	}
+	return mode | a.lent(setID, st)
+}
+
+// lacksGroup reports whether a file has another group than chown sets if nothing goes wrong.
+// As in rsync, a user other than root sets only groups that the user is in, and else keeps
+// the mode.
+func (a *Attributes) lacksGroup(st *unix.Stat_t) bool {
+	return a != nil && a.GID >= 0 && uint32(a.GID) != st.Gid && (isRoot() || isInGroup(a.GID))
+}
+
 // setOwner names, for errors, the step that sets an owner or group.
 const setOwner = "set owner or group of"
-
-// errNotGiven reports what chown was denied, for an entry that exists.
-func errNotGiven(path string, denied error) error {
-	if denied == nil {
-		return nil
-	}
-	return opErr(setOwner, path, fmt.Errorf("%w; all else is copied", denied))
-}
 
 // owns reports whether an owner or a group is to be set.
 func (a *Attributes) owns() bool { return a != nil && (a.UID >= 0 || a.GID >= 0) }
@@ -94,12 +106,12 @@ func (a *Attributes) owner() *Attributes {
 
 // chown sets owner and group as far as this process may: both at once, else each by
 // itself. call is one of the chown(2) family, for which -1 means no change; st is what
-// the file has, and chown updates it. denied is why root could not set both: on NFS
-// without root's rights, or for an id that a container does not have. For other users
-// this is no error, as in rsync.
-func (a *Attributes) chown(st *unix.Stat_t, call func(uid, gid int) error) (denied, err error) {
+// the file has, and chown updates it. An error says why both could not be set: for root on
+// NFS without root's rights, or for an id that a container does not have. That other users
+// may not give files away is no error, as in rsync.
+func (a *Attributes) chown(st *unix.Stat_t, call func(uid, gid int) error) error {
 	if !a.owns() {
-		return nil, nil
+		return nil
 	}
 	uid, gid := a.UID, a.GID
 	if uid >= 0 && uint32(uid) == st.Uid {
@@ -112,9 +124,10 @@ func (a *Attributes) chown(st *unix.Stat_t, call func(uid, gid int) error) (deni
 	if uid >= 0 && gid >= 0 {
 		tries = append(tries, [2]int{-1, gid}, [2]int{uid, -1})
 	}
+	var denied error
 	for _, ids := range tries {
 		if ids == [2]int{-1, -1} {
-			return nil, nil
+			return nil
 		}
 		err := uninterrupted(func() error { return call(ids[0], ids[1]) })
 		if err == nil {
@@ -124,16 +137,13 @@ func (a *Attributes) chown(st *unix.Stat_t, call func(uid, gid int) error) (deni
 			if ids[1] >= 0 {
 				st.Gid = uint32(ids[1])
 			}
-			return denied, nil
+			return denied
 		}
-		if !isNotAllowed(err) {
-			return nil, err
-		}
-		if isRoot() {
+		if !isNotAllowed(err) || isRoot() {
 			denied = err
 		}
 	}
-	return denied, nil
+	return denied
 }
 
 // isRoot reports whether this thread makes files as root. It asks for the user that
@@ -150,49 +160,54 @@ func isNotAllowed(err error) bool {
 	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
-// applyToLink gives a link that was just made its owner, group and extended attributes.
-// denied is as in chown.
-func (s *Sink) applyToLink(a *Attributes, dirfd int, name string) (denied, err error) {
+// applyToLink gives a link that was just made its owner, group, extended attributes and
+// time.
+func (s *Sink) applyToLink(e *manifest.Entry, a *Attributes, dir *dirHandle, name string) error {
 	if a.owns() {
 		var st unix.Stat_t
-		if err := fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return nil, err
+		err := fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		if err == nil {
+			err = a.chown(&st, func(uid, gid int) error { return unix.Fchownat(dir.fd, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW) })
 		}
-		denied, err = a.chown(&st, func(uid, gid int) error { return unix.Fchownat(dirfd, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW) })
-		if err != nil {
-			return nil, err
+		if err := s.lacks(AttributeOwner, e.Path, dir, err); err != nil {
+			return opErr(setOwner, s.placeOf(e.Path), err)
 		}
 	}
 	if x := a.xattrs(); s.opt.Keep.Xattrs && len(x) > 0 {
-		err = s.setXattrs(xattrsOfLink(dirfd, name), x)
+		if err := s.setXattrs(xattrsOfLink(dir.fd, name), x, e.Path, dir); err != nil {
+			return err
+		}
 	}
-	return denied, err
+	if !s.opt.Keep.Times {
+		return nil
+	}
+	return s.lacks(AttributeTime, e.Path, dir, s.deviceOf(dir).setMtime(manifest.Symlink, dir.fd, name, nil, e.MtimeNs))
 }
 
 // withhold keeps everybody but the owner out of a directory that was just made, until
 // SettleDirs gives it the mode and the group that say who may enter. If the mode is not
-// kept, withhold finds out what the umask has left of it. The directory gets its group now,
-// while the entry can still fail (denied is as in chown). It gets its owner when it is
-// full, because the owner of a directory can replace what is being made in it. But if the
-// directory does not belong to this process anyway (NFS without root's rights), withhold
-// tries to set the owner at once.
-func (s *Sink) withhold(h *dirHandle, d *dirToSettle) (denied, err error) {
+// kept, withhold finds out what the umask has left of it. SettleDirs gives it its owner,
+// too, because the owner of a directory can replace what is being made in it. Where
+// attributes are required, the directory gets its group now, while the entry can still fail,
+// and its owner if the directory does not belong to this process anyway (NFS without root's
+// rights).
+func (s *Sink) withhold(h *dirHandle, d *dirToSettle) error {
 	if !s.opt.Keep.Modes && !d.owner.owns() {
-		return nil, nil
+		return nil
 	}
 	var st unix.Stat_t
 	if err := fstat(h.fd, &st); err != nil {
-		return nil, err
+		return err
 	}
 	d.private = true
 	if !s.opt.Keep.Modes {
 		d.mode = st.Mode & 0o1777 &^ (0o700 &^ d.mode)
 		if err := fchmod(h.fd, st.Mode&0o7700); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if !d.owner.owns() {
-		return nil, nil
+	if !d.owner.owns() || !s.opt.RequireAttributes {
+		return nil
 	}
 	now := *d.owner
 	if int(st.Uid) == unix.Geteuid() {
@@ -220,16 +235,13 @@ func (t *Temp) applyXattrs() error {
 	if !t.sink.opt.Keep.Xattrs || len(x) == 0 && !t.origin.inPlace {
 		return nil
 	}
-	if t.have&0o200 == 0 {
-		if err := fchmod(t.fd, t.have|0o200); err != nil {
-			return err
-		}
+	if t.have&0o200 == 0 && fchmod(t.fd, t.have|0o200) == nil {
 		t.have |= 0o200
 	}
 	if t.origin.inPlace {
-		return t.sink.replaceXattrs(xattrsOfFD(t.fd), x)
+		return t.sink.replaceXattrs(xattrsOfFD(t.fd), x, t.path, t.dir)
 	}
-	return t.sink.setXattrs(xattrsOfFD(t.fd), x)
+	return t.sink.setXattrs(xattrsOfFD(t.fd), x, t.path, t.dir)
 }
 
 // applyDirXattrs gives a directory its extended attributes. Mkdir calls it, while the
@@ -238,5 +250,18 @@ func (s *Sink) applyDirXattrs(h *dirHandle, entry string, a *Attributes) error {
 	if !s.opt.Keep.Xattrs {
 		return nil
 	}
-	return opErr("set extended attributes of", entry, s.replaceXattrs(xattrsOfFD(h.fd), a.xattrs()))
+	return opErr("set extended attributes of", entry, s.replaceXattrs(xattrsOfFD(h.fd), a.xattrs(), entry, h))
+}
+
+// applyMode gives a file that is being written its mode. If it cannot have all bits, it keeps
+// those that it was made with, to which those of the mode belong that are for other users.
+func (t *Temp) applyMode() error {
+	if t.have == t.want {
+		return nil
+	}
+	err := fchmod(t.fd, t.want)
+	if err != nil && t.want&0o7000 != 0 && !t.sink.opt.RequireAttributes {
+		_ = fchmod(t.fd, t.want&0o777)
+	}
+	return t.sink.lacks(AttributeMode, t.path, t.dir, err)
 }

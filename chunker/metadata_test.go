@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -151,42 +152,66 @@ func withoutChown(t *testing.T, f func()) {
 	}
 }
 
-// Root is told what it could not give away, and has it all the same.
+// Root has a copy of what it cannot give away, and is told. The rights that the mode gives to
+// the source's group are not those of the group that the copy has instead. Where owners are
+// required, nothing gets its name but the directory.
 func TestOwnersDeniedToRoot(t *testing.T) {
 	needsRoot(t)
 	noLeaks(t)
-	dir := t.TempDir()
-	withoutChown(t, func() {
-		s := sinkInto(t, dir, SinkOptions{Keep: Keep{Modes: true}})
-		defer s.Close()
-		a := &Attributes{UID: 12, GID: 34}
-		for run := range 2 { // the second over what is there
-			if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "dir", Mode: 0o750}, a); (run == 0) != errors.Is(err, unix.EPERM) {
-				t.Errorf("directory: %v", err)
+	for _, required := range []bool{false, true} {
+		dir := t.TempDir()
+		withoutChown(t, func() {
+			s := sinkInto(t, dir, SinkOptions{Keep: Keep{Modes: true}, RequireAttributes: required})
+			defer s.Close()
+			a := &Attributes{UID: 12, GID: 34}
+			want := func(what string, err error, strict bool) {
+				if strict != errors.Is(err, unix.EPERM) || !strict && err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
 			}
-			temp, err := s.Create(&manifest.Entry{Type: manifest.File, Path: "dir/file", Mode: 0o6640}, a)
-			if err == nil {
+			for run := range 2 { // the second over what is there
+				want("directory", s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "dir", Mode: 0o750}, a), required && run == 0)
+				temp, err := s.Create(&manifest.Entry{Type: manifest.File, Path: "dir/file", Mode: 0o6640}, a)
+				if err != nil {
+					t.Error(err)
+					return
+				}
 				err = temp.Finish()
+				want("file", err, required)
+				if err == nil {
+					err = s.Publish([]*Temp{temp})[0]
+				} else {
+					err = temp.Discard()
+				}
+				want("file", err, false)
+				want("link", s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: "dir/link", Target: "x", Mode: 0o777}, a), required)
+				want("end", s.FinishDirs(), false)
+				wantUnkept(t, s, !required, Unkept{AttributeOwner, ".", 3, "dir/file", unix.EPERM.Error()})
 			}
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			if err := s.Publish([]*Temp{temp})[0]; !errors.Is(err, unix.EPERM) {
-				t.Errorf("file: %v", err)
-			}
-			if err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: "dir/link", Target: "x", Mode: 0o777}, a); !errors.Is(err, unix.EPERM) {
-				t.Errorf("link: %v", err)
-			}
-			if err := s.FinishDirs(); err != nil {
-				t.Error(err)
+		})
+		names := map[string]uint32{"dir": 0o700}
+		if !required {
+			names["dir/file"], names["dir/link"] = 0o600, 0o777
+		}
+		for name, mode := range names {
+			if u, g, m := ownerOf(t, filepath.Join(dir, name)); u != 0 || g != 0 || m != mode {
+				t.Errorf("%s is of %d:%d with mode %#o", name, u, g, m)
 			}
 		}
-	})
-	for name, mode := range map[string]uint32{"dir": 0o750, "dir/file": 0o640, "dir/link": 0o777} {
-		if u, g, m := ownerOf(t, filepath.Join(dir, name)); u != 0 || g != 0 || m != mode {
-			t.Errorf("%s is of %d:%d with mode %#o", name, u, g, m)
+		if _, err := os.Lstat(dir + "/dir/file"); (err == nil) == required {
+			t.Errorf("required %v: %v", required, err)
 		}
+	}
+}
+
+// wantUnkept checks what was not kept since the last call, if anything.
+func wantUnkept(t *testing.T, s *Sink, any bool, want ...Unkept) {
+	t.Helper()
+	if !any {
+		want = nil
+	}
+	if got := s.TakeUnkept(); !slices.Equal(got, want) {
+		t.Errorf("not kept: %+v, want %+v", got, want)
 	}
 }
 

@@ -220,31 +220,38 @@ func TestInterruptedCopyLeavesNoPrivateDirs(t *testing.T) {
 	}
 }
 
-// TestForeignDirectory: one that this user cannot settle fails as an entry, and
-// what goes into it does not.
+// TestForeignDirectory: one that this user cannot settle lacks its mode and time or, where
+// they are required, fails as an entry. What goes into it does not.
 func TestForeignDirectory(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make a directory of another user")
 	}
-	dir := t.TempDir()
-	makeTree(t, dir, "d/")
-	if err := os.Chmod(dir+"/d", 0o777); err != nil {
-		t.Fatal(err)
+	for _, required := range []bool{false, true} {
+		dir := t.TempDir()
+		makeTree(t, dir, "d/")
+		if err := os.Chmod(dir+"/d", 0o777); err != nil {
+			t.Fatal(err)
+		}
+		asNobody(t, dir, func() {
+			s := sinkInto(t, dir, SinkOptions{Keep: Keep{Modes: true, Times: true}, RequireAttributes: required})
+			err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "d", Mode: 0o755, MtimeNs: 1e18}, nil)
+			if required != errors.Is(err, unix.EPERM) || !required && err != nil {
+				t.Errorf("a directory of root: %v", err)
+			}
+			if err := put(s, fileEntry("d/f", "x"), "x"); err != nil {
+				t.Error(err)
+			}
+			if err := s.FinishDirs(); err != nil {
+				t.Error(err)
+			}
+			why := unix.EPERM.Error()
+			wantUnkept(t, s, !required, Unkept{AttributeTime, ".", 1, "d", why}, Unkept{AttributeMode, ".", 1, "d", why})
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		wantTree(t, dir, "d/", "d/f=x")
 	}
-	asNobody(t, dir, func() {
-		s := sinkInto(t, dir, SinkOptions{Keep: Keep{Modes: true, Times: true}})
-		err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "d", Mode: 0o755, MtimeNs: 1e18}, nil)
-		if !errors.Is(err, unix.EPERM) {
-			t.Errorf("a directory of root: %v", err)
-		}
-		if err := put(s, fileEntry("d/f", "x"), "x"); err != nil {
-			t.Error(err)
-		}
-		if err := errors.Join(s.FinishDirs(), s.Close()); err != nil {
-			t.Error(err)
-		}
-	})
-	wantTree(t, dir, "d/", "d/f=x")
 }
 
 // Without modes to keep, too, what is there is made writable for as long as it

@@ -15,7 +15,7 @@ import (
 // synced. syncFiles and syncNames say by which calls. Errors that the file system
 // reports only when a file is closed are asked for before the rename, also with
 // NoFsync. A file that could not be published is discarded. If only the last step
-// failed, or if root could not set the owner, the file has its final name all the same.
+// failed, the file has its final name all the same.
 // Publish blocks for the disk; a sink runs one call at a time. ErrKept: see KeepIf and
 // KeepExisting. Where Watch has it stop while it waits for descriptors or reads back, the
 // error of the files that are not done is context.Canceled, and they end as by Keep.
@@ -54,7 +54,7 @@ func (s *Sink) Publish(temps []*Temp) []error {
 		case renamed[i]:
 			t.dropJournal()
 			t.dropOther()
-			errs[i] = errors.Join(errs[i], t.close(), errNotGiven(t.place, t.denied))
+			errs[i] = errors.Join(errs[i], t.close())
 		case errors.Is(errs[i], context.Canceled):
 			errs[i] = errors.Join(errs[i], t.keep())
 		case errs[i] != nil:

@@ -189,7 +189,7 @@ func (r *resumption) takeBack(h *journalHead) error {
 	if t.made.Mode&0o7777 != 0o600 && fchmod(t.fd, 0o600) != nil {
 		return errStale
 	}
-	if t.sink.replaceXattrs(xattrsOfFD(t.fd), nil) != nil || fstat(t.fd, &t.made) != nil {
+	if t.sink.dropXattrs(xattrsOfFD(t.fd), nil, func(_ string, err error) error { return err }) != nil || fstat(t.fd, &t.made) != nil {
 		return errStale
 	}
 	return nil

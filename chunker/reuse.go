@@ -84,7 +84,7 @@ func (s *Sink) hasAttributes(dirfd int, name string, e *manifest.Entry, a *Attri
 	}
 	if s.opt.Keep.Modes {
 		mode, setID := s.keptMode(e.Mode)
-		if st.Mode&0o7777 != mode|a.lent(setID, &st) {
+		if st.Mode&0o7777 != a.granted(mode, setID, &st) {
 			return false
 		}
 	}
@@ -92,6 +92,6 @@ func (s *Sink) hasAttributes(dirfd int, name string, e *manifest.Entry, a *Attri
 		return true
 	}
 	calls := xattrsOfPath("/proc/self/fd/" + strconv.Itoa(fd))
-	has, err := calls.read(s.opt.Unprivileged)
+	has, err := calls.read()
 	return err == nil && s.includesXattrs(has, a.xattrs()) && s.includesXattrs(a.xattrs(), has)
 }

@@ -33,7 +33,7 @@ func (s *Sink) Settle(e *manifest.Entry, a *Attributes, now Standing) error {
 		return opErr("look at", place, err)
 	}
 	defer closeQuietly(fd)
-	f := standingFile{fd: fd, place: place, path: "/proc/self/fd/" + strconv.Itoa(fd)}
+	f := standingFile{fd: fd, dir: parent, place: place, path: "/proc/self/fd/" + strconv.Itoa(fd)}
 	if err := fstat(fd, &f.st); err != nil {
 		return opErr("look at", place, err)
 	}
@@ -46,11 +46,12 @@ func (s *Sink) Settle(e *manifest.Entry, a *Attributes, now Standing) error {
 		return err
 	}
 	if s.opt.Keep.Times && !now.HasTime(e.MtimeNs) {
-		err := setMtime(fd, "", e.MtimeNs)
+		d := s.deviceOf(parent)
+		err := d.setMtime(manifest.File, fd, "", &f.st, e.MtimeNs)
 		if err == unix.EINVAL || err == unix.ENOENT || err == unix.EBADF { // before Linux 5.8
-			err = setMtime(parent.fd, leaf, e.MtimeNs)
+			err = d.setMtime(manifest.File, parent.fd, leaf, &f.st, e.MtimeNs)
 		}
-		return opErr("set time of", place, err)
+		return opErr("set time of", place, s.lacks(AttributeTime, e.Path, parent, err))
 	}
 	return nil
 }
@@ -58,6 +59,7 @@ func (s *Sink) Settle(e *manifest.Entry, a *Attributes, now Standing) error {
 // standingFile is a file that stays, open with O_PATH, and a path to that very file.
 type standingFile struct {
 	fd    int
+	dir   *dirHandle
 	place string // see Sink.placeOf
 	path  string
 	st    unix.Stat_t
@@ -65,38 +67,36 @@ type standingFile struct {
 
 // settleRights sets owner, group, extended attributes and mode, in the order of
 // Temp.Finish and for the same reasons. Before the owner or group changes, the file
-// loses the rights that it must not have.
+// loses the rights that it must not have; if it cannot, it keeps its owner and group.
 func (s *Sink) settleRights(f *standingFile, e *manifest.Entry, a *Attributes) error {
 	want, setID := f.st.Mode&0o7777, uint32(0)
 	if s.opt.Keep.Modes {
 		want, setID = s.keptMode(e.Mode)
 	}
-	var denied error
 	if !a.isOf(&f.st) {
-		if err := f.chmod(f.st.Mode & want & 0o7777); err != nil {
-			return opErr("set mode of", f.place, err)
-		}
-		var err error
-		denied, err = a.chown(&f.st, func(uid, gid int) error { return unix.Fchownat(f.fd, "", uid, gid, unix.AT_EMPTY_PATH) })
+		err := f.chmod(f.st.Mode & want & 0o7777)
 		if err == nil {
-			err = fstat(f.fd, &f.st) // the change took set-ID bits away
+			err = a.chown(&f.st, func(uid, gid int) error { return unix.Fchownat(f.fd, "", uid, gid, unix.AT_EMPTY_PATH) })
 		}
-		if err != nil {
+		if err := s.lacks(AttributeOwner, e.Path, f.dir, err); err != nil {
 			return opErr(setOwner, f.place, err)
+		}
+		if err := fstat(f.fd, &f.st); err != nil { // the change took set-ID bits away
+			return opErr("look at", f.place, err)
 		}
 		if !s.opt.Keep.Modes {
 			want = f.st.Mode & 0o7777
 		}
 	}
 	if s.opt.Keep.Xattrs {
-		if err := s.settleXattrs(f, a.xattrs()); err != nil {
+		if err := s.settleXattrs(f, e.Path, a.xattrs()); err != nil {
 			return opErr("set extended attributes of", f.place, err)
 		}
 	}
-	if err := f.chmod(want | a.lent(setID, &f.st)); err != nil {
-		return opErr("set mode of", f.place, err)
+	if s.opt.Keep.Modes {
+		want = a.granted(want, setID, &f.st)
 	}
-	return opErr(setOwner, f.place, denied)
+	return opErr("set mode of", f.place, s.lacks(AttributeMode, e.Path, f.dir, f.chmod(want)))
 }
 
 // chmod sets permission bits that differ. fchmod(2) refuses a descriptor opened with
@@ -114,18 +114,17 @@ func (f *standingFile) chmod(mode uint32) error {
 
 // settleXattrs sets extended attributes that differ. For those of the user namespace
 // the owner needs the right to read, and to write, the file.
-func (s *Sink) settleXattrs(f *standingFile, want Xattrs) error {
+func (s *Sink) settleXattrs(f *standingFile, entry string, want Xattrs) error {
 	calls, had := xattrsOfPath(f.path), f.st.Mode&0o7777
-	now, err := calls.read(s.opt.Unprivileged)
-	if errors.Is(err, unix.EACCES) {
-		if err = f.chmod(had | 0o600); err == nil {
-			now, err = calls.read(s.opt.Unprivileged)
-		}
+	now, err := calls.read()
+	if errors.Is(err, unix.EACCES) && f.chmod(had|0o600) == nil {
+		now, err = calls.read()
 	}
-	if err == nil && !(s.includesXattrs(now, want) && s.includesXattrs(want, now)) {
-		if err = f.chmod(had | 0o600); err == nil {
-			err = s.replaceXattrs(calls, want)
-		}
+	if err != nil {
+		err = s.lacks(AttributeXattrs, entry, f.dir, err)
+	} else if !(s.includesXattrs(now, want) && s.includesXattrs(want, now)) {
+		_ = f.chmod(had | 0o600) // without it, setting them says why it fails
+		err = s.replaceXattrs(calls, want, entry, f.dir)
 	}
 	return errors.Join(err, f.chmod(had))
 }
@@ -136,11 +135,7 @@ func (a *Attributes) isOf(st *unix.Stat_t) bool {
 	if !a.owns() {
 		return true
 	}
-	root := isRoot()
-	if a.UID >= 0 && uint32(a.UID) != st.Uid && root {
-		return false
-	}
-	return a.GID < 0 || uint32(a.GID) == st.Gid || !root && !isInGroup(a.GID)
+	return !a.lacksGroup(st) && (a.UID < 0 || uint32(a.UID) == st.Uid || !isRoot())
 }
 
 func isInGroup(gid int) bool {

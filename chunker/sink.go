@@ -21,10 +21,6 @@ type SinkOptions struct {
 	// followed; none leads out of it. Nil: Dest is the user's own local path. The
 	// caller closes Root, after the Sink.
 	Root *os.Root
-	// Unprivileged: the source may not make files whose rights are not its own. Set-ID bits,
-	// except those of directories outside a Root, and extended attributes outside the user
-	// namespace are not kept. Root implies it.
-	Unprivileged bool
 	// Dest is the target as the user gave it; below Root "/x" and "x" are the same.
 	Dest string
 	// MustBeDir: Dest has to be a directory, as with several sources. A
@@ -43,6 +39,10 @@ type SinkOptions struct {
 	Scratch bool
 	// Keep is what is kept of the source's metadata.
 	Keep Keep
+	// RequireAttributes lets an entry fail that does not get all attributes that are kept.
+	// Otherwise the sink makes the entry, and counts what it lacks: see TakeUnkept. An owner,
+	// group or mode that cannot be set then only takes rights away.
+	RequireAttributes bool
 	// PartialDir says where partial files and their journals lie: in one directory, if it
 	// is an absolute path, or in a directory of that name beside each target. It is as
 	// CheckPartialDir wants it. Below Root, an absolute path begins there. The directory is
@@ -98,6 +98,7 @@ type Sink struct {
 	removed atomic.Int64 // counted where deletes bounds it
 
 	unsettled func(entry string, err error) // or nil; see TellUnsettled
+	unkept    unkept
 
 	watch Watch
 	// lockWait is how long Resume may still wait for another copy to let go of partial
@@ -146,7 +147,6 @@ func OpenSink(opt SinkOptions) (*Sink, error) {
 	s.dirs = newDirCache(cachedDirs(), s.openDir)
 	path := opt.Dest
 	if opt.Root != nil {
-		s.opt.Unprivileged = true
 		var err error
 		if path, err = underRoot(path); err != nil {
 			return nil, err

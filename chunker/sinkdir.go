@@ -37,7 +37,7 @@ type widened struct {
 // Mkdir makes a directory, or accepts one that exists. Its contents may follow at once.
 // SettleDirs sets mode, time and owner. If mode or owner is kept, only the owner can
 // enter a new directory until then. ErrNotDir: a file or link is in its place. ErrTime:
-// the directory is there, and will not get its time.
+// the directory is there, and will not get its time, which is required.
 func (s *Sink) Mkdir(e *manifest.Entry, a *Attributes) error {
 	if err := s.mkdir(e, a); err != nil {
 		return err
@@ -112,17 +112,13 @@ func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 	s.claimNew(parent, leaf, h.inode.Ino)
 	s.markUnsynced(parent)
 	d.made = true
-	denied, err := s.withhold(h, &d)
-	if err != nil {
+	if err := s.withhold(h, &d); err != nil {
 		return opErr("make directory", e.Path, err)
 	}
 	if s.changesDirs(a) || d.mode&0o700 != 0o700 {
 		s.addToSettle(d)
 	}
-	if err := s.applyDirXattrs(h, e.Path, a); err != nil {
-		return err
-	}
-	return errNotGiven(e.Path, denied)
+	return s.applyDirXattrs(h, e.Path, a)
 }
 
 // settling returns the final state of a directory.
@@ -130,9 +126,6 @@ func (s *Sink) settling(e *manifest.Entry, a *Attributes, target string) dirToSe
 	d := dirToSettle{entry: e.Path, target: target, mode: e.Mode & 0o777, mtimeNs: e.MtimeNs, owner: a.owner()}
 	if s.opt.Keep.Modes {
 		d.mode, d.setID = s.keptMode(e.Mode)
-		if s.opt.Root == nil {
-			d.setID = e.Mode & setIDs // of a directory they lend nothing
-		}
 	}
 	return d
 }
@@ -144,8 +137,8 @@ func (s *Sink) changesDirs(a *Attributes) bool {
 
 // adoptDir takes an existing directory. It changes only the metadata that is kept. If
 // nothing could be put into the directory otherwise, its owner may write to it until it
-// is settled, as in rsync. adoptDir finds out now whether the directory can be settled
-// at all, while the entry can still fail.
+// is settled, as in rsync. Where attributes are required, adoptDir finds out now whether the
+// directory can be settled at all, while the entry can still fail.
 func (s *Sink) adoptDir(e *manifest.Entry, a *Attributes, h *dirHandle, target string, was widened) error {
 	d := s.settling(e, a, target)
 	var st unix.Stat_t
@@ -157,7 +150,7 @@ func (s *Sink) adoptDir(e *manifest.Entry, a *Attributes, h *dirHandle, target s
 		switch err := fchmod(h.fd, st.Mode&0o7777|0o700); {
 		case err == nil:
 			d.was = widened{true, st.Mode & 0o7777}
-		case keep.Modes:
+		case keep.Modes && s.opt.RequireAttributes:
 			return opErr("make writable", e.Path, err)
 		}
 		// Else it belongs to another user, and making its entries will fail.
@@ -166,9 +159,9 @@ func (s *Sink) adoptDir(e *manifest.Entry, a *Attributes, h *dirHandle, target s
 		return nil
 	}
 	switch {
-	case d.was.is:
+	case d.was.is, !s.opt.RequireAttributes:
 	case keep.Times:
-		if err := setTimespec(h.fd, ".", st.Mtim); err != nil {
+		if err := setTimespec(h.fd, ".", st.Atim, st.Mtim); err != nil {
 			return opErr("set time of", e.Path, err)
 		}
 	case keep.Modes && st.Mode&0o1777 != d.mode:
@@ -246,59 +239,55 @@ func (s *Sink) Symlink(e *manifest.Entry, a *Attributes) error {
 		return err
 	}
 	defer parent.release()
-	denied, err := s.symlinkAt(e, a, parent, leaf)
-	switch err {
+	switch err = s.symlinkAt(e, a, parent, leaf); err {
 	case nil:
 		s.claimNew(parent, leaf, 0)
 		s.noteMadeLink(parent, leaf, e.Path)
 	case unix.EEXIST:
-		denied, err = s.replaceBySymlink(e, a, parent, leaf)
+		err = s.replaceBySymlink(e, a, parent, leaf)
 	}
 	if err != nil {
 		return opErr("make link", s.placeOf(e.Path), err)
 	}
 	s.markUnsynced(parent)
-	return errNotGiven(s.placeOf(e.Path), denied)
+	return nil
 }
 
-// symlinkAt makes the link under a name that must be free. denied is as in chown.
-func (s *Sink) symlinkAt(e *manifest.Entry, a *Attributes, parent *dirHandle, name string) (denied, err error) {
+// symlinkAt makes the link under a name that must be free.
+func (s *Sink) symlinkAt(e *manifest.Entry, a *Attributes, parent *dirHandle, name string) error {
 	if err := uninterrupted(func() error { return unix.Symlinkat(e.Target, parent.fd, name) }); err != nil {
-		return nil, err
+		return err
 	}
-	denied, err = s.applyToLink(a, parent.fd, name)
-	if err == nil && s.opt.Keep.Times {
-		err = setMtime(parent.fd, name, e.MtimeNs)
-	}
+	err := s.applyToLink(e, a, parent, name)
 	if err != nil {
 		_ = unlinkat(parent.fd, name)
 	}
-	return denied, err
+	return err
 }
 
-func (s *Sink) replaceBySymlink(e *manifest.Entry, a *Attributes, parent *dirHandle, leaf string) (denied, err error) {
+func (s *Sink) replaceBySymlink(e *manifest.Entry, a *Attributes, parent *dirHandle, leaf string) error {
 	if s.keepsAll {
-		return nil, ErrKept
+		return ErrKept
 	}
 	var st unix.Stat_t
 	if err := fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return nil, err
+		return err
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR && s.deletes == nil {
-		return nil, unix.EISDIR
+		return unix.EISDIR
 	}
 	if isSpecial(&st) && s.deletes == nil {
-		return nil, ErrInTheWay
+		return ErrInTheWay
 	}
 	name := tempName()
-	denied, err = s.symlinkAt(e, a, parent, name)
+	err := s.symlinkAt(e, a, parent, name)
 	if err == nil {
 		err = s.moveInto(parent, name, leaf, 0)
 	}
 	if err != nil && err != unix.EEXIST {
 		_ = unlinkat(parent.fd, name)
 	}
-	return denied, err
+	return err
 }
 
 // addToSettle keeps the list in the order of SettleDirs. Entries come in about
@@ -373,9 +362,9 @@ func (s *Sink) settleWhere(due func(entry string) bool) error {
 	return errors.Join(errs...)
 }
 
-// settleDir gives a directory as much of its final state as it can get, and returns the
-// first error. A directory that does not get its owner does not get its mode either:
-// the mode would let the wrong users in.
+// settleDir gives a directory as much of its final state as it can get. Where attributes are
+// required, it returns the first error, and a directory that does not get its owner does not
+// get its mode either.
 func (s *Sink) settleDir(d dirToSettle) error {
 	h, err := s.dir(d.target)
 	if err != nil {
@@ -383,24 +372,25 @@ func (s *Sink) settleDir(d dirToSettle) error {
 	}
 	defer h.release()
 	defer s.syncSettled(h)
-	var timeErr error
-	if s.opt.Keep.Times && !IsBeyond(d.mtimeNs) {
-		// Before the mode, which may take away the right to look up ".".
-		timeErr = opErr("set time of", d.entry, setMtime(h.fd, ".", d.mtimeNs))
-	}
 	var st unix.Stat_t
 	if err := fstat(h.fd, &st); err != nil {
 		return opErr("stat", d.entry, err)
 	}
-	// A denial here can no longer fail the entry: see withhold.
-	if _, err := d.owner.chown(&st, func(uid, gid int) error { return unix.Fchown(h.fd, uid, gid) }); err != nil {
+	var timeErr error
+	if s.opt.Keep.Times {
+		// Before the mode, which may take away the right to look up ".".
+		err := s.deviceOf(h).setMtime(manifest.Dir, h.fd, ".", &st, d.mtimeNs)
+		timeErr = opErr("set time of", d.entry, s.lacks(AttributeTime, d.entry, h, err))
+	}
+	err = d.owner.chown(&st, func(uid, gid int) error { return unix.Fchown(h.fd, uid, gid) })
+	if err = s.lacks(AttributeOwner, d.entry, h, err); err != nil && !isNotAllowed(err) { // of a denial see withhold
 		if d.was.is {
 			_ = fchmod(h.fd, d.was.mode) // the error that is returned says enough
 		}
 		return opErr(setOwner, d.entry, err)
 	}
 	if mode := s.settledMode(&d, &st); st.Mode&0o7777 != mode {
-		if err := fchmod(h.fd, mode); err != nil {
+		if err := s.lacks(AttributeMode, d.entry, h, fchmod(h.fd, mode)); err != nil {
 			return opErr("set mode of", d.entry, err)
 		}
 	}
@@ -412,7 +402,7 @@ func (s *Sink) settleDir(d dirToSettle) error {
 func (s *Sink) settledMode(d *dirToSettle, st *unix.Stat_t) uint32 {
 	switch {
 	case s.opt.Keep.Modes:
-		mode := d.mode | d.owner.lent(d.setID, st)
+		mode := d.owner.granted(d.mode, d.setID, st)
 		if s.opt.Root == nil && d.owner.lent(unix.S_ISGID, st) != 0 {
 			return mode
 		}
@@ -420,7 +410,7 @@ func (s *Sink) settledMode(d *dirToSettle, st *unix.Stat_t) uint32 {
 		// destination, unless the directory has the source's group.
 		return mode | st.Mode&unix.S_ISGID
 	case d.private:
-		return d.mode | st.Mode&unix.S_ISGID
+		return d.owner.granted(d.mode, 0, st) | st.Mode&unix.S_ISGID
 	case d.made:
 		// The umask has cut the present mode; remove only the bits that were added for
 		// filling the directory.

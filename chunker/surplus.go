@@ -361,7 +361,8 @@ func (c *clearing) leave() {
 	var now unix.Stat_t
 	err := fstat(h.fd, &now)
 	if err == nil && c.sink.opt.Keep.Times && now.Mtim != c.was.Mtim {
-		err = opErr("set time of", c.dir, setTimespec(h.fd, ".", c.was.Mtim))
+		err = setTimespec(h.fd, ".", c.was.Atim, c.was.Mtim)
+		err = opErr("set time of", c.dir, c.sink.lacks(AttributeTime, c.dir, h, err))
 	}
 	if err == nil && now.Mode != c.was.Mode {
 		err = opErr("set mode of", c.dir, fchmod(h.fd, c.was.Mode&0o7777))

@@ -54,7 +54,6 @@ type Temp struct {
 	size    int64
 	mtimeNs int64
 	attrs   *Attributes
-	denied  error        // why root could not set its owner or group
 	have    uint32       // permission bits it was made with
 	want    uint32       // those it is to have
 	setID   uint32       // added if it gets its owner and group
@@ -306,22 +305,20 @@ func (t *Temp) Finish() error {
 	}
 	t.spent(0, math.MaxInt64)
 	t.origin.narrowed = Stamp{}
-	denied, err := t.attrs.chown(&t.made, func(uid, gid int) error { return unix.Fchown(t.fd, uid, gid) })
-	if err != nil {
+	err := t.attrs.chown(&t.made, func(uid, gid int) error { return unix.Fchown(t.fd, uid, gid) })
+	if err := t.sink.lacks(AttributeOwner, t.path, t.dir, err); err != nil {
 		return opErr(setOwner, t.place, err)
 	}
-	t.denied = denied
 	if err := t.applyXattrs(); err != nil {
 		return opErr("set extended attributes of", t.place, err)
 	}
 	if t.origin.inPlace && !t.sink.opt.Keep.Modes {
 		t.want = t.modeInPlace()
+	} else {
+		t.want = t.attrs.granted(t.want, t.setID, &t.made)
 	}
-	t.want |= t.attrs.lent(t.setID, &t.made)
-	if t.have != t.want {
-		if err := fchmod(t.fd, t.want); err != nil {
-			return opErr("set mode of", t.place, err)
-		}
+	if err := t.applyMode(); err != nil {
+		return opErr("set mode of", t.place, err)
 	}
 	if !t.origin.inPlace {
 		if err := t.applyTime(); err != nil {
@@ -341,11 +338,12 @@ func (t *Temp) applyTime() error {
 	if !t.sink.opt.Keep.Times {
 		return nil
 	}
-	err := setMtime(t.fd, "", t.mtimeNs)
+	d := t.sink.deviceOf(t.dir)
+	err := d.setMtime(manifest.File, t.fd, "", &t.made, t.mtimeNs)
 	if err == unix.EINVAL || err == unix.ENOENT { // before Linux 5.8
-		err = setMtime(t.at().fd, t.name, t.mtimeNs)
+		err = d.setMtime(manifest.File, t.at().fd, t.name, &t.made, t.mtimeNs)
 	}
-	return opErr("set time of", t.place, err)
+	return opErr("set time of", t.place, t.sink.lacks(AttributeTime, t.path, t.dir, err))
 }
 
 // Discard removes the file, whatever its state; after Publish it does nothing. Mappings that are

@@ -1,6 +1,7 @@
 package chunker
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -46,9 +47,9 @@ func cutTo(unit, ns int64) int64 {
 	return n
 }
 
-// checkTime returns ErrTime for an entry whose time is to be kept and cannot be.
+// checkTime returns ErrTime for an entry whose time is required and cannot be kept.
 func (s *Sink) checkTime(e *manifest.Entry) error {
-	if s.opt.Keep.Times && IsBeyond(e.MtimeNs) {
+	if s.opt.Keep.Times && s.opt.RequireAttributes && IsBeyond(e.MtimeNs) {
 		return kindErr("keep time of", e.Path, ErrTime)
 	}
 	return nil
@@ -65,36 +66,60 @@ const (
 // coarsest is the unit of FAT, the file system with the least exact times.
 const coarsest = 2 * time.Second
 
-// setMtime sets the time of the last change of name in dirfd. It follows no link. An
-// empty name means the file dirfd itself, without looking up a path (since Linux 5.8).
-// A file system that cannot keep a time silently stores the nearest time that it can
-// (timestamp_truncate in the kernel): then the error is ErrTimeNotKept.
-func setMtime(dirfd int, name string, ns int64) error {
-	ts := timespec(ns)
-	if err := setTimespec(dirfd, name, ts); err != nil || ts.Sec >= plainFrom && ts.Sec < plainTo {
+// setMtime sets the time of the last change of name in dirfd, an entry of that type. It
+// follows no link. An empty name means the file dirfd itself, without looking up a path
+// (since Linux 5.8). st is what the file has, or nil for one that was just made.
+//
+// A file system that cannot keep a time stores the nearest one that it can
+// (timestamp_truncate in the kernel), or refuses it; then setMtime sets a time that every
+// file system can keep. Some file systems drop times silently. So setMtime looks at what
+// was stored if the time is uncommon, and on each file system until a time of an entry of
+// that type was stored. If it is another one, the error is ErrTimeNotKept.
+func (d *device) setMtime(of manifest.EntryType, dirfd int, name string, st *unix.Stat_t, ns int64) error {
+	ts, atime := timespec(ns), timespec(ns)
+	if st != nil {
+		atime = st.Atim
+	}
+	err := setTimespec(dirfd, name, atime, ts)
+	isPlain, bit := ts.Sec >= plainFrom && ts.Sec < plainTo, uint32(1)<<(of%32)
+	switch {
+	case err != nil && !isPlain && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOVERFLOW) || errors.Is(err, unix.ERANGE)):
+		near := unix.Timespec{Sec: min(max(ts.Sec, plainFrom), plainTo-1)}
+		if setTimespec(dirfd, name, near, near) != nil {
+			return err
+		}
+	case err != nil:
 		return err
+	case isPlain && d.keepsTimes.Load()&bit != 0:
+		return nil
 	}
 	flags := unix.AT_SYMLINK_NOFOLLOW
 	if name == "" {
 		flags = unix.AT_EMPTY_PATH
 	}
-	var st unix.Stat_t
-	if err := fstatat(dirfd, name, &st, flags); err != nil {
+	var now unix.Stat_t
+	if err := fstatat(dirfd, name, &now, flags); err != nil {
 		return err
 	}
-	if kept := nanoseconds(st.Mtim); kept > ns || ns-kept >= int64(coarsest) {
+	kept := nanoseconds(now.Mtim)
+	if apart := uint64(max(kept, ns)) - uint64(min(kept, ns)); apart >= uint64(coarsest) {
 		return fmt.Errorf("%w, but %v", ErrTimeNotKept, time.Unix(0, kept).UTC().Format(time.DateTime))
+	}
+	if IsBeyond(ns) {
+		return ErrTime
+	}
+	if isPlain {
+		d.keepsTimes.Or(bit)
 	}
 	return nil
 }
 
-// setTimespec is setMtime for any time, and does not check which time the file system
-// stored.
-func setTimespec(dirfd int, name string, mtime unix.Timespec) error {
-	ts := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, mtime}
+// setTimespec sets the times of the last access and of the last change, as setMtime takes
+// the name. It sets both, because libfuse before version 3 drops a request for one of them.
+func setTimespec(dirfd int, name string, atime, mtime unix.Timespec) error {
 	flags := unix.AT_SYMLINK_NOFOLLOW
 	if name == "" {
 		flags = unix.AT_EMPTY_PATH
 	}
-	return uninterrupted(func() error { return unix.UtimesNanoAt(dirfd, name, ts, flags) })
+	return uninterrupted(func() error { return unix.UtimesNanoAt(dirfd, name, []unix.Timespec{atime, mtime}, flags) })
 }

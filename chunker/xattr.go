@@ -183,45 +183,49 @@ func isSystemXattr(name string) bool {
 	return strings.HasPrefix(name, "system.")
 }
 
-func isUserXattr(name string) bool { return strings.HasPrefix(name, "user.") }
-
 // read encodes the attributes of all namespaces except the system namespace, and except
-// XFS's own names of ACLs. With userOnly it encodes only those of the user namespace.
-func (c *xattrCalls) read(userOnly bool) (x Xattrs, err error) {
+// XFS's own names of ACLs.
+func (c *xattrCalls) read() (x Xattrs, err error) {
+	return c.readWhatCanBe(func(_ string, err error) error { return err })
+}
+
+// readWhatCanBe is read, but leaves out attributes that cannot be read or have no room,
+// unless lacks, which is called with each, returns an error.
+func (c *xattrCalls) readWhatCanBe(lacks func(name string, err error) error) (x Xattrs, err error) {
 	names, err := c.names()
 	if err != nil {
-		return nil, err
+		return nil, lacks(AttributeXattrs, err)
 	}
 	for _, name := range names {
-		if isSystemXattr(name) || userOnly && !isUserXattr(name) {
+		if isSystemXattr(name) {
 			continue
 		}
 		value, err := sized(func(to []byte) (int, error) { return c.get(name, to) })
 		if errors.Is(err, unix.ENODATA) {
 			continue // gone meanwhile
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
+		was := len(x)
 		x = binary.AppendUvarint(x, uint64(len(name)))
 		x = append(x, name...)
 		x = binary.AppendUvarint(x, uint64(len(value)))
 		x = append(x, value...)
-		if len(x) > MaxXattrsBytes {
-			return nil, fmt.Errorf("more than %d MiB", MaxXattrsBytes>>20)
+		if err == nil && len(x) > MaxXattrsBytes {
+			err = fmt.Errorf("more than %d MiB of attributes", MaxXattrsBytes>>20)
+		}
+		if err != nil {
+			if err := lacks(name, err); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			x = x[:was]
 		}
 	}
 	return x, nil
 }
 
-// UserXattrsOnly makes Xattrs read only the attributes of the user namespace. Those of others
-// may hold what a process that runs as root keeps from users (trusted, security). Call it
-// before Walk.
-func (t *Tree) UserXattrsOnly(only bool) { t.userXattrsOnly = only }
-
 // Xattrs reads the extended attributes of an entry that Walk found, except ACLs and what
-// else is the system's. It opens a regular file or directory for that.
-func (t *Tree) Xattrs(f *Found) (Xattrs, error) {
+// else is the system's. It opens a regular file or directory for that. It leaves out
+// attributes that cannot be read, unless lacks, which is called with each, returns an error.
+func (t *Tree) Xattrs(f *Found, lacks func(attribute string, err error) error) (Xattrs, error) {
 	path := f.Entry.Path
 	parent, leaf, err := t.locate(path)
 	if err != nil {
@@ -245,20 +249,20 @@ func (t *Tree) Xattrs(f *Found) (Xattrs, error) {
 		defer closeQuietly(fd)
 		calls = xattrsOfFD(fd)
 	}
-	x, err := calls.read(t.userXattrsOnly)
+	x, err := calls.readWhatCanBe(lacks)
 	return x, opErr("read extended attributes of", path, err)
 }
 
 // keepsXattr reports whether this process sets an attribute. Root sets those of all
 // namespaces except the system namespace, every other user those of the user namespace.
-// For a peer that is not trusted with more, only those of the user namespace are set: the
+// For a peer that is confined to a root, only those of the user namespace are set: the
 // others say what a program may do (capabilities, labels of a security module), or what
 // an overlay shows.
 func (s *Sink) keepsXattr(name string) bool {
-	if isUserXattr(name) {
+	if strings.HasPrefix(name, "user.") {
 		return true
 	}
-	return os.Geteuid() == 0 && !isSystemXattr(name) && !s.opt.Unprivileged
+	return os.Geteuid() == 0 && !isSystemXattr(name) && s.opt.Root == nil
 }
 
 // isLeftOut reports whether failing to set an attribute is no error. That holds outside
@@ -275,8 +279,9 @@ func isLeftOut(name string, err error) bool {
 	return false
 }
 
-// setXattrs gives a file its attributes, except those that are left out.
-func (s *Sink) setXattrs(c xattrCalls, x Xattrs) error {
+// setXattrs gives an entry, whose name is in dir, its attributes, except those that are left
+// out.
+func (s *Sink) setXattrs(c xattrCalls, x Xattrs, entry string, dir *dirHandle) error {
 	for name, value := range x.all() {
 		if !s.keepsXattr(name) {
 			continue
@@ -288,9 +293,9 @@ func (s *Sink) setXattrs(c xattrCalls, x Xattrs) error {
 		// Some file systems have one block for all of a file's attributes. If that
 		// block is full, the disk may still have room.
 		if errors.Is(err, unix.ENOSPC) {
-			return fmt.Errorf("%s: the file system has no room for an attribute of %d bytes", name, len(value))
+			err = fmt.Errorf("the file system has no room for an attribute of %d bytes", len(value))
 		}
-		if err != nil {
+		if err := s.lacks(name, entry, dir, err); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
@@ -298,20 +303,32 @@ func (s *Sink) setXattrs(c xattrCalls, x Xattrs) error {
 }
 
 // replaceXattrs is setXattrs for what may already have other attributes: it removes those.
-func (s *Sink) replaceXattrs(c xattrCalls, x Xattrs) error {
-	names, err := c.names()
-	if err != nil {
+func (s *Sink) replaceXattrs(c xattrCalls, x Xattrs, entry string, dir *dirHandle) error {
+	lacks := func(name string, err error) error { return s.lacks(name, entry, dir, err) }
+	if err := s.dropXattrs(c, x, lacks); err != nil {
 		return err
 	}
+	return s.setXattrs(c, x, entry, dir)
+}
+
+// dropXattrs removes all attributes but those that are kept. failed is called with each that
+// cannot be removed, and ends the work if it returns an error.
+func (s *Sink) dropXattrs(c xattrCalls, keep Xattrs, failed func(name string, err error) error) error {
+	names, err := c.names()
+	if err != nil {
+		return failed(AttributeXattrs, err)
+	}
 	for _, name := range names {
-		if !s.keepsXattr(name) || x.has(name) {
+		if !s.keepsXattr(name) || keep.has(name) {
 			continue
 		}
 		err := uninterrupted(func() error { return c.drop(name) })
 		// A security module may refuse to remove its attribute.
 		if err != nil && !errors.Is(err, unix.ENODATA) && strings.HasPrefix(name, "user.") {
-			return fmt.Errorf("%s: %w", name, err)
+			if failed(name, err) != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
 		}
 	}
-	return s.setXattrs(c, x)
+	return nil
 }

@@ -31,7 +31,7 @@ func encodeXattrs(attrs map[string]string) (x Xattrs) {
 func xattrsAt(t *testing.T, path string) map[string]string {
 	t.Helper()
 	c := xattrsOfLink(unix.AT_FDCWD, path)
-	x, err := c.read(false)
+	x, err := c.read()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,12 +61,12 @@ func TestACLsAreNoXattrs(t *testing.T) {
 		set:  func(name string, _ []byte) error { done = append(done, "set "+name); return nil },
 		drop: func(name string) error { done = append(done, "drop "+name); return nil },
 	}
-	x, err := c.read(false)
+	x, err := c.read()
 	if err != nil || !x.has("user.SGI_ACL_FILE") || !x.has("trusted.SGI_ACL") || len(maps.Collect(x.all())) != 2 {
 		t.Errorf("read %v: %v", maps.Collect(x.all()), err)
 	}
 	s := sinkInto(t, t.TempDir(), SinkOptions{})
-	if err := s.replaceXattrs(c, encodeXattrs(map[string]string{"trusted.SGI_ACL_FILE": "sent", "user.sent": ""})); err != nil {
+	if err := s.replaceXattrs(c, encodeXattrs(map[string]string{"trusted.SGI_ACL_FILE": "sent", "user.sent": ""}), "f", s.base); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"drop user.SGI_ACL_FILE", "set user.sent"}
@@ -126,7 +126,7 @@ func TestXattrs(t *testing.T) {
 	w := tree.Walk(true)
 	defer w.Close()
 	for f, err := w.Next(); err == nil; f, err = w.Next() {
-		x, err := tree.Xattrs(f)
+		x, err := tree.Xattrs(f, func(_ string, err error) error { return err })
 		if err != nil || f.Problem != nil {
 			t.Fatal(err, f.Problem)
 		}
@@ -207,31 +207,37 @@ func TestXattrsOfOthers(t *testing.T) {
 		needXattrs(t, dir)
 		run(t, "own", SinkOptions{Dest: dir, Keep: keep}, "user.u", "trusted.t", "security.capability")
 		run(t, "served", SinkOptions{Root: openRoot(t, dir), Dest: "/", Keep: keep}, "user.u")
-		run(t, "unprivileged", SinkOptions{Dest: dir, Keep: keep, Unprivileged: true}, "user.u")
 		run(t, "none", SinkOptions{Dest: dir})
 	})
 }
 
-// An attribute that cannot be set is an error where the user would miss it. That
-// there is no room for it is no full disk, which would end the copy.
+// An attribute that cannot be set is told, or an error if it is required, where the user would
+// miss it. That there is no room for it is no full disk, which would end the copy.
 func TestXattrsThatCannotBeSet(t *testing.T) {
-	s := sinkInto(t, t.TempDir(), SinkOptions{Keep: Keep{Xattrs: true}})
-	for _, c := range []struct {
-		name string
-		err  error
-		bad  bool
-	}{
-		{"user.a", unix.ENOSPC, true}, {"user.a", unix.EPERM, true}, {"user.a", unix.EACCES, true}, {"user.a", unix.EOPNOTSUPP, true},
-		{"trusted.a", unix.EPERM, false}, {"trusted.a", unix.EOPNOTSUPP, true}, {"security.selinux", unix.EACCES, false},
-		{"security.selinux", unix.EINVAL, false}, {"security.selinux", unix.EOPNOTSUPP, false}, {"security.selinux", unix.EIO, true},
-	} {
-		if os.Geteuid() != 0 && !strings.HasPrefix(c.name, "user.") {
-			continue // not set at all
-		}
-		set := xattrCalls{set: func(string, []byte) error { return c.err }}
-		err := s.setXattrs(set, encodeXattrs(map[string]string{c.name: "v"}))
-		if (err != nil) != c.bad || errors.Is(opErr("set", "x", err), ErrNoSpace) {
-			t.Errorf("%s, %v: %v", c.name, c.err, err)
+	for _, required := range []bool{false, true} {
+		s := sinkInto(t, t.TempDir(), SinkOptions{Keep: Keep{Xattrs: true}, RequireAttributes: required})
+		for _, c := range []struct {
+			name string
+			err  error
+			bad  bool
+		}{
+			{"user.a", unix.ENOSPC, true}, {"user.a", unix.EPERM, true}, {"user.a", unix.EACCES, true}, {"user.a", unix.EOPNOTSUPP, true},
+			{"trusted.a", unix.EPERM, false}, {"trusted.a", unix.EOPNOTSUPP, true}, {"security.selinux", unix.EACCES, false},
+			{"security.selinux", unix.EINVAL, false}, {"security.selinux", unix.EOPNOTSUPP, false}, {"security.selinux", unix.EIO, true},
+			{"btrfs.compression", unix.EOPNOTSUPP, true}, {"lustre.lov", unix.EOPNOTSUPP, true},
+		} {
+			if os.Geteuid() != 0 && !strings.HasPrefix(c.name, "user.") {
+				continue // not set at all
+			}
+			set := xattrCalls{set: func(string, []byte) error { return c.err }}
+			err := s.setXattrs(set, encodeXattrs(map[string]string{c.name: "v"}), "f", s.base)
+			unkept := s.TakeUnkept()
+			if (err != nil) != (c.bad && required) || errors.Is(opErr("set", "x", err), ErrNoSpace) {
+				t.Errorf("%s, %v: %v", c.name, c.err, err)
+			}
+			if told := len(unkept) == 1 && unkept[0].Attribute == c.name && unkept[0].First == "f"; told != (c.bad && !required) {
+				t.Errorf("%s, %v: not kept: %v", c.name, c.err, unkept)
+			}
 		}
 	}
 }
@@ -241,7 +247,7 @@ func TestXattrsThatCannotBeSet(t *testing.T) {
 // directories, each with 1 MiB of attributes.
 func TestXattrsOfDirectoriesAreForgotten(t *testing.T) {
 	// Below a root only attributes of the user namespace are set.
-	s := openSink(t, SinkOptions{Root: openRoot(t, t.TempDir()), Dest: "/", Keep: Keep{Modes: true, Xattrs: true}})
+	s := openSink(t, SinkOptions{Root: openRoot(t, t.TempDir()), Dest: "/", Keep: Keep{Modes: true, Xattrs: true}, RequireAttributes: true})
 	if err := s.Place(&topDir, "."); err != nil {
 		t.Fatal(err)
 	}

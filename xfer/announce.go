@@ -84,7 +84,8 @@ type announcer struct {
 	totalSent bool // a total was sent
 	names     accountNames
 	links     linkTable
-	parts     []byte // of extended attributes, as collected
+	parts     []byte             // of extended attributes, as collected
+	unkept    chunker.UnkeptList // attributes that could not be read, as collected
 }
 
 // entry announces what the walk found, or tells the sink why it cannot be copied.
@@ -220,6 +221,10 @@ func (a *announcer) flush() error {
 	if len(a.pending) == 0 {
 		return nil
 	}
+	if err := a.src.session.tellUnkept(a.ctx, a.src.results, a.unkept); err != nil {
+		return err
+	}
+	a.unkept = nil
 	if err := a.flushXattrs(); err != nil {
 		return err
 	}

@@ -111,7 +111,7 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	if len(paths) > 1 {
 		h.Terms.Flags |= wire.FlagMany
 	}
-	store, err := openStore(&h.Terms, chunker.SinkOptions{Dest: dst, MustBeDir: len(paths) > 1, PartialDir: o.PartialDir, Spare: o.WriteManifest, Unprivileged: !o.Privileged}, o.Tally)
+	store, err := openStore(&h.Terms, chunker.SinkOptions{Dest: dst, MustBeDir: len(paths) > 1, PartialDir: o.PartialDir, Spare: o.WriteManifest}, o.Tally)
 	if err != nil {
 		return nil, err
 	}
@@ -267,7 +267,7 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 // agree says hello and takes the server's terms.
 func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Options) error {
 	h.Terms.Slots, h.Terms.QPs = d.grant.Slots, d.grant.QPs
-	h.AsksCost, h.Regions, h.MostSlots, s.costs.asked = true, true, o.grows, true
+	h.AsksCost, h.Regions, h.Unkept, h.MostSlots, s.costs.asked = true, true, true, o.grows, true
 	if o.store != nil {
 		h.Into = intoOf(s.id, o.store)
 	}
@@ -285,7 +285,8 @@ func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Opt
 		if err := o.Tries.answered(h, &w, o); err != nil {
 			return err
 		}
-		s.terms, s.into, s.knowsRegions, s.knowsNear = h.Terms, w.Into, w.Regions, w.Rails > 0
+		s.terms, s.into = h.Terms, w.Into
+		s.knowsRegions, s.knowsNear, s.knowsUnkept = w.Regions, w.Rails > 0, w.Unkept
 		if w.MostSlots > 0 {
 			s.growth.bound, s.growth.far = o.grows, max(s.terms.Slots-o.Slots, 0)
 		}

@@ -62,6 +62,8 @@ func TestOptionsAreSent(t *testing.T) {
 		"Manifest":       func(o *Options) { o.Manifest = "m" }, // the sink reads back what arrived earlier
 		"WriteManifest":  func(o *Options) { o.WriteManifest = "m" },
 		"Tries":          func(o *Options) { o.Tries.again, o.Tries.goneOn = 1, "a" },
+
+		"RequireAttributes": func(o *Options) { o.RequireAttributes = true },
 	}
 	kept := map[string]string{
 		"Unfit":          "the source of a push asks it",
@@ -69,7 +71,6 @@ func TestOptionsAreSent(t *testing.T) {
 		"DeleteExcluded": "it becomes Delete, and rules",
 		"Transport":      "this end dials", "Rail": "this end dials", "MoreRails": "this end dials", "RemoteRail": "this end dials", "Rails": "this end dials",
 		"MostSlots":      "Slots follow from it",
-		"Privileged":     "the sink of a pull asks it",
 		"GPU":            "this end's slots; with it Hash and flags change",
 		"BytesPerSecond": "either end of a session holds to it, and slows the other down",
 		"Stall":          "this end watches progress",

@@ -12,7 +12,7 @@ func (o *Options) metadataFlags() (flags uint64) {
 	for _, f := range []struct {
 		on   bool
 		flag uint64
-	}{{o.Links, wire.FlagLinks}, {o.Perms, wire.FlagModes}, {o.Times, wire.FlagTimes}, {o.Owner, wire.FlagOwner}, {o.Group, wire.FlagGroup}, {o.HardLinks, wire.FlagHardLinks}, {o.Xattrs, wire.FlagXattrs}, {o.NumericIDs, wire.FlagNumericIDs}} {
+	}{{o.Links, wire.FlagLinks}, {o.Perms, wire.FlagModes}, {o.Times, wire.FlagTimes}, {o.Owner, wire.FlagOwner}, {o.Group, wire.FlagGroup}, {o.HardLinks, wire.FlagHardLinks}, {o.Xattrs, wire.FlagXattrs}, {o.NumericIDs, wire.FlagNumericIDs}, {o.RequireAttributes, wire.FlagRequireAttributes}} {
 		if f.on {
 			flags |= f.flag
 		}
@@ -76,4 +76,18 @@ func (k *sink) attributesOf(p *wire.AnnouncedEntry) *chunker.Attributes {
 		return nil
 	}
 	return a
+}
+
+// resumes reports whether a file that is cut off is gone on with by a later copy. The
+// manifest that a copy writes has the digests of all pieces, also of those that only the
+// other end has.
+func (o *Options) resumes() bool { return !o.NoResume && !o.DryRun && o.WriteManifest == "" }
+
+// fileSizes returns the bounds of the size of files that are copied, as they travel.
+func (o *Options) fileSizes() wire.FileSizes {
+	s := wire.FileSizes{MinBytes: uint64(max(0, o.MinFileBytes))}
+	if o.MaxFileBytes != 0 {
+		s.MaxBytes = uint64(max(0, o.MaxFileBytes)) + 1
+	}
+	return s
 }

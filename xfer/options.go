@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"slices"
 	"time"
 
 	"gdrcp/chunker"
@@ -73,10 +74,9 @@ type Options struct {
 	// owner and group by name, or with NumericIDs by number; which names are of the
 	// same file; extended attributes.
 	Links, Perms, Times, Owner, Group, NumericIDs, HardLinks, Xattrs bool
-	// Privileged lets a Pull keep what gives programs rights that their user does not have, or
-	// otherwise counts as set by root here: set-ID bits of files, and extended attributes outside
-	// the user namespace.
-	Privileged bool
+	// RequireAttributes lets an entry fail that does not get all attributes that the copy
+	// keeps. Otherwise it is copied, and the summary has what it lacks.
+	RequireAttributes bool
 
 	// These say what the destination decides, with the meanings that rsync gives.
 	DryRun         bool
@@ -382,6 +382,9 @@ type Summary struct {
 	Deleted        int64
 	NotDeleted     bool
 	DeletedAtLeast bool
+	// Unkept is what entries that were copied lack of their attributes, for each attribute
+	// and file system. Of entries that several attempts have made it may count each.
+	Unkept []Unkept
 	// Retries is how often the copy began again because its connection was lost. The
 	// other numbers are of all tries.
 	Retries int
@@ -426,24 +429,10 @@ func (a *copyResults) summary(t *Tally, p *wire.Terms, link Link, since time.Tim
 		Skipped: of(Skipped), Failed: of(Failed), Changed: of(Changed), Corrupt: of(Corrupt),
 		Missing: a.refused.missing, Verified: a.verified, Retries: a.tries.retries(),
 		Grown: a.booked.grown, Kept: of(Kept) - a.booked.leftOut, LeftOut: a.booked.leftOut, Deleted: a.deletes.deleted, DeletedAtLeast: a.deletes.uncounted, NotDeleted: a.deletes.notDeleted, DryRun: a.dry, Withheld: a.withheld,
-		Read: a.read, Written: a.written,
+		Read: a.read, Written: a.written, Unkept: slices.Clone(a.unkept),
 	}
 	if a.dry {
 		sum.Bytes, sum.SentBytes, sum.SameBytes, sum.ComparedBytes = a.booked.dryBytes, 0, 0, 0
 	}
 	return sum
-}
-
-// resumes reports whether a file that is cut off is gone on with by a later copy. The
-// manifest that a copy writes has the digests of all pieces, also of those that only the
-// other end has.
-func (o *Options) resumes() bool { return !o.NoResume && !o.DryRun && o.WriteManifest == "" }
-
-// fileSizes returns the bounds of the size of files that are copied, as they travel.
-func (o *Options) fileSizes() wire.FileSizes {
-	s := wire.FileSizes{MinBytes: uint64(max(0, o.MinFileBytes))}
-	if o.MaxFileBytes != 0 {
-		s.MaxBytes = uint64(max(0, o.MaxFileBytes)) + 1
-	}
-	return s
 }

@@ -62,6 +62,7 @@ type copyResults struct {
 	read     DiskIO // how files came from the disk
 	written  DiskIO // how files got to the disk
 	deletes  deleteCounts
+	unkept   chunker.UnkeptList
 }
 
 // bookings are the numbers of the announced entries that have ended.

@@ -228,7 +228,7 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 		if h.AsksCost {
 			s.costs.meter = meter
 		}
-		s.knowsRegions, s.knowsNear = h.Regions, h.Rails > 0
+		s.knowsRegions, s.knowsNear, s.knowsUnkept = h.Regions, h.Rails > 0, h.Unkept
 		v.spread(s, h)
 		if giveBack, err = takeBounces(s, host); err != nil {
 			return err

@@ -144,7 +144,7 @@ func (r *servedRoot) Close() error {
 // begin prepares the session's sink or source.
 func (v *service) begin(s *session, h *wire.Hello, a keyScope, root *servedRoot) error {
 	if h.Terms.Mode == wire.ModePull {
-		return v.beginSource(s, h, a, root)
+		return v.beginSource(s, h, root)
 	}
 	if a.ReadOnly {
 		return fmt.Errorf("%w: %s is read-only", fs.ErrPermission, a.whoIsReadOnly())
@@ -175,7 +175,7 @@ func (v *service) isRootOf(h *wire.Hello) bool { return v.root != "" && v.root =
 func openStore(p *wire.Terms, o chunker.SinkOptions, tally *Tally) (*chunker.Sink, error) {
 	o.Synced = tally.AddSync
 	o.Itself, o.Keep, o.NoFsync = p.Has(wire.FlagItself), keepOf(p.Flags), p.Has(wire.FlagNoFsync)
-	o.IO = p.IO
+	o.IO, o.RequireAttributes = p.IO, p.Has(wire.FlagRequireAttributes)
 	if p.Has(wire.FlagWhole) {
 		o.Whole = &chunker.Whole{ID: p.Stage, OnlyCheck: p.Has(wire.FlagDryRun)}
 	}
@@ -212,7 +212,7 @@ func asUnsupported(err error) error {
 	return err
 }
 
-func (v *service) beginSource(s *session, h *wire.Hello, a keyScope, root *servedRoot) error {
+func (v *service) beginSource(s *session, h *wire.Hello, root *servedRoot) error {
 	recursive, links, follow := h.Terms.Flags&wire.FlagRecursive != 0, h.Terms.Flags&wire.FlagLinks != 0, h.Terms.Flags&wire.FlagFollow != 0
 	if h.Terms.Flags&wire.FlagListed != 0 {
 		if err := chunker.CheckListDir(root.Stat, h.Paths[0]); err != nil {
@@ -230,7 +230,6 @@ func (v *service) beginSource(s *session, h *wire.Hello, a keyScope, root *serve
 	if err != nil {
 		return err
 	}
-	tree.UserXattrsOnly(root != nil && !a.AllAttributes)
 	if v.root = tree.RootID(); !v.isRootOf(h) {
 		h.Terms.Settled, s.terms.Settled = "", ""
 	}

@@ -78,6 +78,7 @@ type session struct {
 	costs    costs
 	// knowsRegions says that the peer knows of regions of files.
 	knowsRegions bool
+	knowsUnkept  bool // of wire.MsgUnkept
 	// knowsNear says that the peer knows which slots of a ring are near to a rail.
 	knowsNear bool
 	// pinnedBytes is how much of files, and of rings that have grown, is registered, or about to

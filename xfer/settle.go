@@ -162,12 +162,21 @@ func (k *sink) settleEntries(ctx context.Context) error {
 			if err == nil {
 				err = k.tellUnsettled(ctx)
 			}
+			if err == nil {
+				err = k.tellUnkept(ctx)
+			}
+			if err == nil {
+				err = k.tellOldUnkept(ctx)
+			}
 			if err != nil {
 				return err
 			}
 			close(k.drained)
 		}
 		if result != nil {
+			if err := k.tellUnkept(ctx); err != nil {
+				return err
+			}
 			if err := k.session.ctl.send(ctx, wire.MsgResult, result); err != nil {
 				return err
 			}

@@ -194,6 +194,8 @@ func (k *sink) slow(ctx context.Context, f *wire.Frame) (done bool, err error) {
 		return false, k.hearEnd(n)
 	case wire.MsgSelection:
 		return false, k.teller.hearWanted(f.Body)
+	case wire.MsgUnkept:
+		return false, k.session.hearUnkept(f.Body, k.results)
 	case wire.MsgRead:
 		return false, k.hearRead(f.Body)
 	case wire.MsgRoot:

@@ -190,6 +190,8 @@ func (s *source) slow(ctx context.Context, f *wire.Frame) (done bool, err error)
 		return false, s.hearDeleted(f.Body)
 	case wire.MsgUnsettled:
 		return false, s.hearUnsettled(f.Body)
+	case wire.MsgUnkept:
+		return false, s.session.hearUnkept(f.Body, s.results)
 	case wire.MsgWritten:
 		return false, s.hearWritten(f.Body)
 	case wire.MsgDone:

@@ -3,6 +3,7 @@ package xfer
 import (
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"time"
 
 	"gdrcp/chunker"
@@ -41,6 +42,7 @@ type Tries struct {
 	done            bookings
 	resent          bool // a settled file was sent again, and need not be what roots say
 	deletes         deleteCounts
+	unkept          chunker.UnkeptList
 	// roots are over what all tries have copied. It is nil in the first try, whose own
 	// roots these are.
 	roots *manifest.Roots
@@ -182,7 +184,7 @@ func (t *Tries) begin(a *copyResults, p *wire.Terms) {
 	if t.again == 0 {
 		t.compares = !p.Has(wire.FlagsKeeping | wire.FlagWhole | wire.FlagDryRun)
 	}
-	a.booked, a.refused, a.deletes = t.done, t.refused, t.deletes
+	a.booked, a.refused, a.deletes, a.unkept = t.done, t.refused, t.deletes, slices.Clone(t.unkept)
 }
 
 // failedBefore reports whether earlier tries had entries that failed, among them what they
@@ -318,7 +320,7 @@ func (t *Tries) cutOff(a *copyResults, role conversation) {
 	t.deletes = a.deletes.forLaterTry(a.dry, t.anew)
 	t.deletes.uncounted = uncounted
 	if !t.anew {
-		t.done = a.booked
+		t.done, t.unkept = a.booked, a.unkept
 		if t.roots == nil {
 			t.roots = a.roots
 		}
@@ -344,7 +346,7 @@ func (t *Tries) forget(h *wire.Hello) {
 		return
 	}
 	t.settled, t.goneOn, t.roots = "", "", nil
-	t.refused, t.done, t.deletes.unlisted, t.resent = refusedCounts{}, bookings{}, false, false
+	t.refused, t.done, t.unkept, t.deletes.unlisted, t.resent = refusedCounts{}, bookings{}, nil, false, false
 }
 
 // stageID is that of the copy's tries or, for one try, a new one.

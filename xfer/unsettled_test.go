@@ -1,6 +1,7 @@
 package xfer_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/chunker"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
 )
@@ -34,8 +36,8 @@ func freeze(t *testing.T, dir string) error {
 	return nil
 }
 
-// A directory that cannot be settled is told as failed by both ends, although it
-// was told as copied before, and all else is copied.
+// A directory that does not get its time lacks it in the results of both ends. If it is
+// required, both tell it as failed, although they told it as copied before. All else is copied.
 func TestDirectoryThatIsNotSettled(t *testing.T) {
 	xfer.OnHost(t)
 	w := tcpWay(t)
@@ -43,11 +45,13 @@ func TestDirectoryThatIsNotSettled(t *testing.T) {
 		t.Skipf("no file can be made immutable here: %v; needs root, and ext4, xfs or btrfs at TMPDIR", err)
 	}
 	for _, push := range []bool{true, false} {
-		t.Run(map[bool]string{true: "push", false: "pull"}[push], func(t *testing.T) { testNotSettled(t, w, push) })
+		for _, required := range []bool{true, false} {
+			t.Run(fmt.Sprintf("push %v, required %v", push, required), func(t *testing.T) { testNotSettled(t, w, push, required) })
+		}
 	}
 }
 
-func testNotSettled(t *testing.T, w way, push bool) {
+func testNotSettled(t *testing.T, w way, push, required bool) {
 	var src, dst string
 	// d is made by the time that data flows, and settled when e is there.
 	frozen := sync.OnceValue(func() error { return freeze(t, filepath.Join(dst, "d")) })
@@ -72,7 +76,7 @@ func testNotSettled(t *testing.T, w way, push bool) {
 	}
 	var texts []string
 	o := w.options(t)
-	o.Times = true
+	o.Times, o.RequireAttributes = true, required
 	o.Report = func(e xfer.Event) {
 		if e.Kind == xfer.EventFile && e.Outcome != xfer.Copied {
 			texts = append(texts, e.Path+" "+e.Text)
@@ -93,10 +97,23 @@ func testNotSettled(t *testing.T, w way, push bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	end := s.lastEnd(t, 1)
+	if !required {
+		isTime := func(l []xfer.Unkept) bool {
+			return len(l) == 1 && l[0].Attribute == chunker.AttributeTime && l[0].First == "d" && l[0].Entries == 1
+		}
+		if sum.Failed != 0 || sum.Files != 2 || !sum.Verified || len(texts) > 0 || !isTime(sum.Unkept) {
+			t.Errorf("%q, summary %+v", texts, sum)
+		}
+		if end.Err != nil || !isTime(end.Summary.Unkept) {
+			t.Errorf("server: %+v", end)
+		}
+		return
+	}
 	if sum.Failed != 1 || sum.Files != 2 || !sum.Verified || len(texts) != 1 || !strings.HasPrefix(texts[0], `d set time of "d": `) {
 		t.Errorf("%q, summary %+v", texts, sum)
 	}
-	if end := s.lastEnd(t, 1); end.Err != nil || end.Summary.Failed != 1 || end.Summary.Files != 2 {
+	if end.Err != nil || end.Summary.Failed != 1 || end.Summary.Files != 2 {
 		t.Errorf("server: %+v", end)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"gdrcp/chunker"
+	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -15,7 +16,21 @@ func (a *announcer) xattrsOf(f *chunker.Found) (chunker.Xattrs, error) {
 	if a.src.session.terms.Flags&wire.FlagXattrs == 0 {
 		return nil, nil
 	}
-	return retryOnEMFILE(a.src.stop, func() (chunker.Xattrs, error) { return a.src.tree.Xattrs(f) })
+	lacks := func(attribute string, err error) error { return a.lacks(f.Entry.Path, attribute, err) }
+	return retryOnEMFILE(a.src.stop, func() (chunker.Xattrs, error) { return a.src.tree.Xattrs(f, lacks) })
+}
+
+// lacks notes that an attribute of an entry cannot be read, and returns nil, or err where the
+// entry is to fail. An earlier attempt has told of entries that it settled.
+func (a *announcer) lacks(path, attribute string, err error) error {
+	s := a.src.session
+	if s.terms.Has(wire.FlagRequireAttributes) || !s.knowsUnkept {
+		return err
+	}
+	if manifest.CheckPath(path) == nil && !s.terms.HasSettled(path) {
+		a.unkept.Add(Unkept{Attribute: attribute, Dir: ".", Entries: 1, First: path, Reason: "cannot be read at the source: " + err.Error()})
+	}
+	return nil
 }
 
 // tellXattrs sends the attributes of an entry, or keeps them with others' until the

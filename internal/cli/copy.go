@@ -370,7 +370,7 @@ func codeOfSummary(s *xfer.Summary) int {
 	switch {
 	case s.Corrupt > 0, s.Missing > 0, !s.Verified:
 		return exitIntegrity
-	case s.Failed > 0, s.Changed > 0, s.NotDeleted, s.Withheld:
+	case s.Failed > 0, s.Changed > 0, s.NotDeleted, s.Withheld, len(s.Unkept) > 0:
 		return exitPartial
 	}
 	return exitOK

@@ -111,6 +111,7 @@ func TestExitCodesOfSummaries(t *testing.T) {
 		{xfer.Summary{Verified: true, Changed: 1}, exitPartial},
 		{xfer.Summary{Verified: true, NotDeleted: true}, exitPartial},
 		{xfer.Summary{Verified: true, Withheld: true}, exitPartial},
+		{xfer.Summary{Verified: true, Unkept: []xfer.Unkept{{}}}, exitPartial},
 		{xfer.Summary{Verified: true, Corrupt: 1, Failed: 1}, exitIntegrity},
 		{xfer.Summary{Verified: true, Missing: 1, Changed: 1}, exitIntegrity},
 		{xfer.Summary{}, exitIntegrity},

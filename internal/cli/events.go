@@ -209,6 +209,8 @@ type summaryEvent struct {
 	NotDeleted     bool    `json:"not_deleted,omitempty"`
 	Withheld       bool    `json:"withheld,omitempty"`
 	DryRun         bool    `json:"dry_run,omitempty"`
+	// What copied entries lack of their attributes.
+	Unkept []unkeptField `json:"unkept,omitempty"`
 	// What the copy had of each rail.
 	Rails []xfer.RailUse `json:"rails,omitempty"`
 	// The node of this end's slots, where it matters: the first of the nodes, where they are
@@ -239,8 +241,24 @@ func eventOf(s *xfer.Summary) summaryEvent {
 		MetaRoot: hex.EncodeToString(s.Meta[:]), Verified: s.Verified, FirstByteMs: float64(s.FirstByte.Microseconds()) / 1e3, Skipped: s.Skipped,
 		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, Kept: s.Kept, LeftOut: s.LeftOut, Unchanged: s.Unchanged,
 		Trusted: s.Trusted, TrustedBytes: s.TrustedBytes, SentBytes: s.SentBytes, ComparedBytes: s.ComparedBytes, SameBytes: s.SameBytes, SkippedBytes: s.SkippedBytes, ResumedBytes: s.ResumedBytes, Grown: s.Grown, Retries: s.Retries, Deleted: s.Deleted,
-		DeletedAtLeast: s.DeletedAtLeast, NotDeleted: s.NotDeleted, Withheld: s.Withheld, DryRun: s.DryRun, Rails: s.Rails, NUMANode: node, NUMANodes: s.NUMANodes, Local: s.Local, Remote: s.Remote, Read: s.Read, Written: s.Written, LocalCost: local, RemoteCost: remote, linkFields: fieldsOf(&s.Link),
+		DeletedAtLeast: s.DeletedAtLeast, NotDeleted: s.NotDeleted, Withheld: s.Withheld, DryRun: s.DryRun, Unkept: unkeptFields(s), Rails: s.Rails, NUMANode: node, NUMANodes: s.NUMANodes, Local: s.Local, Remote: s.Remote, Read: s.Read, Written: s.Written, LocalCost: local, RemoteCost: remote, linkFields: fieldsOf(&s.Link),
 	}
+}
+
+// unkeptField is an attribute that entries lack.
+type unkeptField struct {
+	Attribute string `json:"attribute"`
+	Dir       string `json:"dir"`
+	Entries   int64  `json:"entries"`
+	First     string `json:"first"`
+	Reason    string `json:"reason"`
+}
+
+func unkeptFields(s *xfer.Summary) (fields []unkeptField) {
+	for _, u := range s.Unkept {
+		fields = append(fields, unkeptField{printable.Text(u.Attribute), u.Dir, u.Entries, u.First, printable.Text(u.Reason)})
+	}
+	return fields
 }
 
 // rateOf returns bytes a second, or 0 if no time has passed.

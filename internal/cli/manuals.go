@@ -7,11 +7,10 @@ import "gdrcp/internal/cmdline"
 func details() map[string]string {
 	return map[string]string{
 		"--links":            "Each link that is left out is told in a line; the exit code stays 0.",
-		"--owner":            "Else the files belong to the user who writes, and that is no error. If even root may not set the owner (NFS with root_squash, an id that a container does not have), the file is copied and reported as failed (exit code 3).",
+		"--owner":            "Else the files belong to the user who writes, and that is no error. If even root may not set the owner (NFS with root_squash, an id that a container does not have), the file is copied and that is reported (exit code 3); see --require-attributes.",
 		"--group":            "A user who is not root may set the groups that the user is in. All else is as for --owner.",
 		"--hard-links":       "The bytes of such a file travel once.",
-		"--xattrs":           "A user keeps the attributes of the namespace user. If root writes, and neither below the root of a gdrcp serve nor from one, all attributes are kept but those of the namespace system. If they cannot be set, the entry fails (exit code 3).",
-		"--privileged":       "Between hosts by ssh, and within a host, they are always kept. The key has to have the word all-attributes for the server to send attributes outside the namespace user.",
+		"--xattrs":           "A user keeps the attributes of the namespace user. If root writes, and not below the root of a gdrcp serve, all attributes are kept but those of the namespace system. Those that cannot be set are reported (exit code 3); see --require-attributes.",
 		"--numeric-ids":      "Without it owner and group go by name if the name exists at the end that writes, else by number.",
 		"--follow":           "Without -r and -l a link that is named as SRC is followed anyway.",
 		"--one-file-system":  "That also holds where -L follows a link to a directory elsewhere, and for subvolumes of btrfs. A directory that --files-from names counts as a SRC. --delete then leaves alone what DST has in such a directory, what lies on another file system at DST, and directories there with a mount below them.",
@@ -65,6 +64,8 @@ func details() map[string]string {
 		"manifest verify --progress":   "--no-progress also hides the line that is drawn on a terminal.",
 		"bench --rounds":               "At least 10 are made.",
 		"bench --json":                 "docs/json-events.md has all events.",
+
+		"--require-attributes": "A mode, owner, group, time or extended attribute that cannot be kept, or read, is otherwise reported once for each file system, with a count. Rights are then only taken away: if a file does not get its group, members of another group get no more than all others.",
 	}
 }
 

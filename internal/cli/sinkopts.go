@@ -116,8 +116,24 @@ func (c *copyRun) tellUndone(s *xfer.Summary) {
 	}
 }
 
-// undoneTexts says why --delete deleted nothing, and that a tree did not appear.
+// unkeptText says which attribute entries lack.
+func unkeptText(u *xfer.Unkept) string {
+	of := "of " + args.Quote(u.First)
+	if u.Entries > 1 {
+		of = fmt.Sprintf("of %d entries, first %s", u.Entries, args.Quote(u.First))
+	}
+	if u.Dir != "." {
+		of += ", on the file system at " + args.Quote(u.Dir)
+	}
+	return fmt.Sprintf("not kept: %s %s: %s", printable.Text(u.Attribute), of, printable.Text(u.Reason))
+}
+
+// undoneTexts says what attributes were not kept, why --delete deleted nothing, and that a
+// tree did not appear.
 func undoneTexts(s *xfer.Summary) (texts []string) {
+	for i := range s.Unkept {
+		texts = append(texts, unkeptText(&s.Unkept[i]))
+	}
 	if s.NotDeleted {
 		texts = append(texts, "nothing is deleted: the source could not be listed or read whole, or is not what the manifest says")
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -161,5 +162,20 @@ func TestLinkOfAGoodCopy(t *testing.T) {
 		if told := strings.Contains(errs.String(), "gdrcp: using "); told != (options == "-v") || !strings.Contains(errs.String(), "B/s, ") {
 			t.Errorf("with %q it wrote %q", options, errs)
 		}
+	}
+}
+
+// TestUnkeptTexts: for each attribute and file system there is one line.
+func TestUnkeptTexts(t *testing.T) {
+	s := xfer.Summary{Verified: true, Unkept: []xfer.Unkept{
+		{Attribute: "time", Dir: ".", Entries: 1, First: "a", Reason: "not permitted"},
+		{Attribute: "user.\x1b[m", Dir: "d", Entries: 12, First: "d/\n", Reason: "no\nroom"},
+	}}
+	want := []string{`not kept: time of a: not permitted`, `not kept: user.\x1b[m of 12 entries, first "d/\n", on the file system at d: no\nroom`}
+	if got := undoneTexts(&s); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	if e := eventOf(&s); len(e.Unkept) != 2 || e.Unkept[1].Entries != 12 || strings.Contains(e.Unkept[1].Attribute, "\x1b") {
+		t.Errorf("%+v", e.Unkept)
 	}
 }

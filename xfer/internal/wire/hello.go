@@ -21,6 +21,8 @@ type Hello struct {
 	// Regions: this end knows of the regions of files. An end that does not know the field
 	// is told of none.
 	Regions bool
+	// Unkept: this end knows MsgUnkept.
+	Unkept bool
 	// MostSlots: how many slots a ring at the other end may grow to. 0 is from an end whose
 	// rings do not grow, or that does not know that they do.
 	MostSlots int
@@ -82,6 +84,9 @@ func (h *Hello) Encode() []byte {
 	if h.Regions {
 		w.Uint(tagRegions, 1)
 	}
+	if h.Unkept {
+		w.Uint(tagUnkept, 1)
+	}
 	if h.Rails != 0 {
 		w.Uint(tagRails, uint64(h.Rails))
 	}
@@ -120,7 +125,7 @@ func helloBound(tag byte) (most uint64, ok bool) {
 		return MaxTransfers, true
 	case tagMinFile:
 		return math.MaxInt64, true
-	case tagAsksCost, tagRegions:
+	case tagAsksCost, tagRegions, tagUnkept:
 		return 1, true
 	case tagRails:
 		return MaxLinks, true
@@ -210,6 +215,8 @@ func (h *Hello) set(tag byte, u uint64) {
 		h.AsksCost = u == 1
 	case tagRegions:
 		h.Regions = u == 1
+	case tagUnkept:
+		h.Unkept = u == 1
 	case tagRails:
 		h.Rails = int(u)
 	case tagMostSlots:
@@ -252,6 +259,7 @@ const (
 	tagRails      = 32
 	tagMostSlots  = 33 // in a hello, a welcome, and at the door
 	tagRoot       = 34
+	tagUnkept     = 37
 )
 
 // maxRootBytes bounds the identity of a directory.

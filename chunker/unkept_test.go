@@ -1,0 +1,237 @@
+package chunker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fusetest"
+	"gdrcp/manifest"
+)
+
+// refusal is what a file system does with a request to set attributes: it has an error, or
+// drops the request silently, or does as it is asked.
+type refusal struct {
+	setattr func(isLink bool, in *fuse.SetAttrIn) (errno syscall.Errno, drops bool)
+	xattr   syscall.Errno
+}
+
+type refusingNode struct {
+	fs.LoopbackNode
+	by *refusal
+}
+
+// WrapChild implements fs.NodeWrapChilder.
+func (n *refusingNode) WrapChild(_ context.Context, ops fs.InodeEmbedder) fs.InodeEmbedder {
+	return &refusingNode{fs.LoopbackNode{RootData: ops.(*fs.LoopbackNode).RootData}, n.by}
+}
+
+func (n *refusingNode) Setattr(ctx context.Context, f fs.FileHandle, in *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
+	if n.by.setattr == nil {
+		return n.LoopbackNode.Setattr(ctx, f, in, out)
+	}
+	switch errno, drops := n.by.setattr(n.StableAttr().Mode == unix.S_IFLNK, in); {
+	case errno != 0:
+		return errno
+	case drops:
+		return n.LoopbackNode.Getattr(ctx, f, out)
+	}
+	return n.LoopbackNode.Setattr(ctx, f, in, out)
+}
+
+func (n *refusingNode) Setxattr(ctx context.Context, attr string, data []byte, flags uint32) syscall.Errno {
+	if n.by.xattr != 0 {
+		return n.by.xattr
+	}
+	return n.LoopbackNode.Setxattr(ctx, attr, data, flags)
+}
+
+const anyTime = fuse.FATTR_ATIME | fuse.FATTR_MTIME
+
+// refusals are file systems that do not keep all attributes.
+var refusals = map[string]struct {
+	refusal
+	mtimeNs int64 // of the source
+	want    []Unkept
+	// The state of the file in the end, and of the link.
+	mode, uid    uint32
+	time, ofLink int64
+}{
+	// libfuse2 ignores a request for one time without the other (fuse_lib_setattr).
+	"libfuse2 keeps times": {
+		refusal: refusal{setattr: func(_ bool, in *fuse.SetAttrIn) (syscall.Errno, bool) {
+			return 0, in.Valid&anyTime != 0 && in.Valid&anyTime != anyTime
+		}},
+		mode: 0o640, uid: 12, time: 1e9, ofLink: 1e9,
+	},
+	"times are dropped": {
+		refusal: refusal{setattr: func(_ bool, in *fuse.SetAttrIn) (syscall.Errno, bool) { return 0, in.Valid&anyTime != 0 }},
+		want:    []Unkept{{AttributeTime, ".", 3, "d/l", ErrTimeNotKept.Error()}},
+		mode:    0o640, uid: 12,
+	},
+	"times are refused": {
+		refusal: refusal{setattr: func(_ bool, in *fuse.SetAttrIn) (errno syscall.Errno, _ bool) {
+			if in.Valid&anyTime != 0 {
+				errno = syscall.EPERM
+			}
+			return errno, false
+		}},
+		want: []Unkept{{AttributeTime, ".", 3, "d/l", unix.EPERM.Error()}},
+		mode: 0o640, uid: 12,
+	},
+	"late times are refused": {
+		refusal: refusal{setattr: func(_ bool, in *fuse.SetAttrIn) (errno syscall.Errno, _ bool) {
+			if in.Valid&fuse.FATTR_MTIME != 0 && in.Mtime > math.MaxInt32 {
+				errno = syscall.EINVAL
+			}
+			return errno, false
+		}},
+		mtimeNs: 5e18,
+		want:    []Unkept{{AttributeTime, ".", 3, "d/l", ErrTimeNotKept.Error()}},
+		mode:    0o640, uid: 12, time: math.MaxInt32 - 1, ofLink: math.MaxInt32 - 1,
+	},
+	// sshfs looks for what the link leads to.
+	"links have nothing": {
+		refusal: refusal{setattr: func(isLink bool, in *fuse.SetAttrIn) (errno syscall.Errno, _ bool) {
+			if isLink {
+				errno = syscall.ENOENT
+			}
+			return errno, false
+		}},
+		want: []Unkept{{AttributeOwner, ".", 1, "d/l", unix.ENOENT.Error()}, {AttributeTime, ".", 1, "d/l", unix.ENOENT.Error()}},
+		mode: 0o640, uid: 12, time: 1e9,
+	},
+	"owners are refused": {
+		refusal: refusal{setattr: func(_ bool, in *fuse.SetAttrIn) (errno syscall.Errno, _ bool) {
+			if in.Valid&(fuse.FATTR_UID|fuse.FATTR_GID) != 0 {
+				errno = syscall.EIO
+			}
+			return errno, false
+		}},
+		want: []Unkept{{AttributeOwner, ".", 3, "d/l", unix.EIO.Error()}},
+		mode: 0o600, time: 1e9, ofLink: 1e9,
+	},
+	"modes are refused": {
+		refusal: refusal{setattr: func(_ bool, in *fuse.SetAttrIn) (errno syscall.Errno, _ bool) {
+			if in.Valid&fuse.FATTR_MODE != 0 {
+				errno = syscall.EPERM
+			}
+			return errno, false
+		}},
+		want: []Unkept{{AttributeMode, ".", 2, "d/f", unix.EPERM.Error()}},
+		mode: 0o600, uid: 12, time: 1e9, ofLink: 1e9,
+	},
+	"extended attributes are refused": {
+		refusal: refusal{xattr: syscall.EOPNOTSUPP},
+		want:    []Unkept{{"user.a", ".", 2, "d", unix.EOPNOTSUPP.Error()}},
+		mode:    0o640, uid: 12, time: 1e9, ofLink: 1e9,
+	},
+	"extended attributes have no room": {
+		refusal: refusal{xattr: syscall.ENOSPC},
+		want:    []Unkept{{"user.a", ".", 2, "d", "the file system has no room for an attribute of 1 bytes"}},
+		mode:    0o640, uid: 12, time: 1e9, ofLink: 1e9,
+	},
+}
+
+// TestUnkeptAttributes: no attribute costs an entry. What cannot be kept is counted, for each
+// attribute once, and nobody gets more rights than at the source. Where attributes are
+// required, the same is an error.
+func TestUnkeptAttributes(t *testing.T) {
+	needsRoot(t)
+	for what, c := range refusals {
+		for _, required := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, required %v", what, required), func(t *testing.T) {
+				dir := fusetest.MountLoopback(t, t.TempDir(), func(top *fs.LoopbackRoot) fs.InodeEmbedder {
+					return &refusingNode{fs.LoopbackNode{RootData: top}, &c.refusal}
+				})
+				ns := int64(1e18)
+				if c.mtimeNs != 0 {
+					ns = c.mtimeNs
+				}
+				s := sinkInto(t, dir, SinkOptions{Keep: Keep{Modes: true, Times: true, Xattrs: true}, RequireAttributes: required})
+				err := putWithAttributes(s, ns)
+				if failed := len(c.want) > 0 && required; (err != nil) != failed {
+					t.Fatalf("%v", err)
+				}
+				got := s.TakeUnkept()
+				for i := range got {
+					if i < len(c.want) && len(got[i].Reason) > len(c.want[i].Reason) { // the time that there is now
+						got[i].Reason = got[i].Reason[:len(c.want[i].Reason)]
+					}
+				}
+				if required {
+					if len(got) > 0 {
+						t.Errorf("not kept: %+v", got)
+					}
+					return
+				}
+				if fmt.Sprint(got) != fmt.Sprint(c.want) {
+					t.Errorf("not kept: %+v, want %+v", got, c.want)
+				}
+				var st unix.Stat_t
+				if err := unix.Lstat(dir+"/d/f", &st); err != nil || st.Mode&0o7777 != c.mode || st.Uid != c.uid || !isTime(st.Mtim, c.time) {
+					t.Errorf("the file: mode %#o, owner %d, time %v, %v", st.Mode, st.Uid, time.Unix(st.Mtim.Unix()), err)
+				}
+				if err := unix.Lstat(dir+"/d/l", &st); err != nil || !isTime(st.Mtim, c.ofLink) {
+					t.Errorf("the link: time %v, %v", time.Unix(st.Mtim.Unix()), err)
+				}
+				if content, err := os.ReadFile(filepath.Join(dir, "d/f")); err != nil || string(content) != "x" {
+					t.Errorf("%q, %v", content, err)
+				}
+			})
+		}
+	}
+}
+
+// isTime reports whether a time is the wanted one in seconds or, where that is 0, of today.
+func isTime(is unix.Timespec, want int64) bool {
+	if want == 0 {
+		return time.Since(time.Unix(is.Unix())) < time.Hour
+	}
+	return is.Sec == want
+}
+
+// putWithAttributes makes a directory, a file and a link in it, and returns all errors.
+func putWithAttributes(s *Sink, ns int64) error {
+	a := &Attributes{UID: 12, GID: 34, Xattrs: encodeXattrs(map[string]string{"user.a": "v"})}
+	errs := []error{s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "d", Mode: 0o750, MtimeNs: ns}, a)}
+	errs = append(errs, s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: "d/l", Target: "f", MtimeNs: ns}, &Attributes{UID: 12, GID: 34}))
+	temp, err := s.Create(&manifest.Entry{Type: manifest.File, Path: "d/f", Size: 1, Mode: 0o640, MtimeNs: ns}, a)
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	if _, err = temp.WriteAt([]byte("x"), 0); err == nil {
+		err = temp.Finish()
+	}
+	if err == nil {
+		err = s.Publish([]*Temp{temp})[0]
+	} else {
+		err = errors.Join(err, temp.Discard())
+	}
+	return errors.Join(append(errs, err, s.FinishDirs())...)
+}
+
+// TestUnkeptListIsBounded: the source names extended attributes, and may name many.
+func TestUnkeptListIsBounded(t *testing.T) {
+	var l UnkeptList
+	for i := range 10_000 {
+		l.Add(Unkept{Attribute: fmt.Sprint("user.", i%5000), Dir: ".", Entries: 1, First: fmt.Sprint(i)})
+	}
+	l.Add(Unkept{Attribute: "user.0", Dir: ".", Entries: math.MaxInt64})
+	if len(l) != maxUnkept+1 || l[0].Entries != math.MaxInt64 || l[0].First != "0" || l[1].Entries != 2 {
+		t.Errorf("%d attributes, the first ones %+v", len(l), l[:2])
+	}
+	if last := l[maxUnkept]; last.Attribute != otherAttributes || last.Entries != 10_000-2*maxUnkept {
+		t.Errorf("%+v", last)
+	}
+}

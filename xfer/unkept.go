@@ -1,0 +1,88 @@
+package xfer
+
+import (
+	"context"
+	"fmt"
+
+	"gdrcp/chunker"
+	"gdrcp/internal/printable"
+	"gdrcp/xfer/internal/wire"
+)
+
+// Unkept counts entries that were copied and lack an attribute of the source.
+type Unkept = chunker.Unkept
+
+// tellUnkept adds attributes that could not be kept to the results of both ends.
+func (s *session) tellUnkept(ctx context.Context, results *copyResults, list chunker.UnkeptList) error {
+	var body []byte
+	for i := range list {
+		results.bookUnkept(list[i])
+		if !s.knowsUnkept {
+			continue
+		}
+		one := wire.AppendUnkept(nil, &list[i])
+		if len(body)+len(one) > wire.MaxBodyBytes {
+			if err := s.ctl.send(ctx, wire.MsgUnkept, body); err != nil {
+				return err
+			}
+			body = body[:0]
+		}
+		body = append(body, one...)
+	}
+	if len(body) > 0 {
+		return s.ctl.send(ctx, wire.MsgUnkept, body)
+	}
+	return nil
+}
+
+// hearUnkept takes the attributes that the peer could not keep.
+func (s *session) hearUnkept(body []byte, results *copyResults) error {
+	if s.terms.Has(wire.FlagRequireAttributes) {
+		return fmt.Errorf("%w: attributes were not kept, and are required", ErrProtocol)
+	}
+	return wire.DecodeUnkept(body, func(u Unkept) {
+		u.Attribute, u.Reason = printable.Text(u.Attribute), printable.Text(u.Reason)
+		results.bookUnkept(u)
+	})
+}
+
+// tellUnkept tells what the store could not keep since the last call. What concerns an entry
+// goes ahead of the entry's result: a later attempt looks at no entry again whose result the
+// client has. Of an entry that it makes again, it counts the attributes again.
+func (k *sink) tellUnkept(ctx context.Context) error {
+	if k.store == nil {
+		return nil
+	}
+	return k.session.tellUnkept(ctx, k.results, k.store.TakeUnkept())
+}
+
+// tellOldUnkept tells a source that does not know of attributes that were not kept of entries
+// that failed after their end: its user must learn of them, too.
+func (k *sink) tellOldUnkept(ctx context.Context) error {
+	if k.session.knowsUnkept {
+		return nil
+	}
+	for _, u := range k.results.unkeptSoFar() {
+		body := (&wire.Unsettled{Path: u.First, Text: unkeptText(&u)}).AppendTo(nil)
+		if err := k.session.ctl.send(ctx, wire.MsgUnsettled, body); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func unkeptText(u *Unkept) string {
+	return fmt.Sprintf("%s not kept for %d entries: %s", u.Attribute, u.Entries, u.Reason)
+}
+
+func (a *copyResults) bookUnkept(u Unkept) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.unkept.Add(u)
+}
+
+func (a *copyResults) unkeptSoFar() chunker.UnkeptList {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.unkept
+}

@@ -295,7 +295,7 @@ func TestSparseWritesOverOldData(t *testing.T) {
 			dir := fastDir(t)
 			if !tc.holes {
 				served := serveByFUSE(t)
-				served.has(true, nil)
+				served.has(true)
 				dir = served.mount
 			}
 			b := newBasisTest(t, dir)

@@ -89,11 +89,10 @@ func (b *Basis) create(p *Partial) (*Temp, error) {
 
 // fits checks that the disk has room for a copy, before most of the copy is made.
 func (b *Basis) fits() error {
-	free, err := freeBytes(b.temp.fd)
-	if err == nil && b.temp.made.Blocks*512 > free {
-		err = unix.ENOSPC
+	if _, most := freeBytes(b.temp.fd); b.temp.made.Blocks*512 > most {
+		return unix.ENOSPC
 	}
-	return err
+	return nil
 }
 
 // copyInto copies all data of the basis. Holes stay holes.

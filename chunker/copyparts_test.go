@@ -6,8 +6,6 @@ import (
 	"os"
 	"testing"
 
-	"github.com/hanwen/go-fuse/v2/fuse"
-
 	"gdrcp/manifest"
 )
 
@@ -137,31 +135,6 @@ func TestCopyIsEnded(t *testing.T) {
 	}
 	if names := namesIn(t, dir); len(names) != 1 {
 		t.Errorf("left: %q", names)
-	}
-}
-
-// TestRoomForACopy: what is free is counted in the unit that it is told in, which need not be
-// that of reads and writes (f_frsize and f_bsize, statfs(2)).
-func TestRoomForACopy(t *testing.T) {
-	const mib = 1 << 20
-	for _, tc := range []struct {
-		name  string
-		space fuse.StatfsOut
-		fits  bool
-	}{
-		{"small reads and writes", fuse.StatfsOut{Blocks: 100, Bfree: 100, Bavail: 100, Bsize: 4096, Frsize: mib}, true},
-		{"large reads and writes", fuse.StatfsOut{Blocks: 100, Bfree: 100, Bavail: 100, Bsize: mib, Frsize: 4096}, false},
-		{"more than can be counted", fuse.StatfsOut{Blocks: 1 << 60, Bfree: 1 << 60, Bavail: 1 << 60, Bsize: 4096, Frsize: 4096}, true},
-		{"none told", fuse.StatfsOut{Bsize: 4096, Frsize: 4096}, true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			d := serveByFUSE(t)
-			d.has(false, &tc.space)
-			err := copiedFile(t, sinkInto(t, d.mount, SinkOptions{}), d.mount, randomBytes(mib), nil, nil)
-			if tc.fits && err != nil || !tc.fits && !errors.Is(err, ErrNoSpace) {
-				t.Error(err)
-			}
-		})
 	}
 }
 

@@ -142,12 +142,9 @@ func (s *Sink) keepDevice(h *dirHandle) error {
 		return nil
 	}
 	d := &device{unsynced: make(map[string]struct{}), at: s.entryPath(h.path)}
-	var st unix.Statfs_t
+	st := statfs(h.fd)
 	var name unix.Utsname
-	err := uninterrupted(func() error { return unix.Fstatfs(h.fd, &st) })
-	if err == nil {
-		err = unix.Uname(&name)
-	}
+	err := unix.Uname(&name)
 	if err == nil {
 		d.fd, err = unix.FcntlInt(uintptr(h.fd), unix.F_DUPFD_CLOEXEC, 0)
 	}

@@ -144,9 +144,8 @@ func (d *directWriter) allocate(t *Temp, end int64) error {
 		return nil
 	}
 	ahead := min(max(3*d.allocated, leastAheadBytes), mostAheadBytes)
-	if free, err := freeBytes(t.fd); err == nil {
-		ahead = min(ahead, free/2/d.align.bytes*d.align.bytes)
-	}
+	free, _ := freeBytes(t.fd)
+	ahead = min(ahead, free/2/d.align.bytes*d.align.bytes)
 	to := min(max(end, d.allocated+ahead), t.size)
 	err := d.allocateTo(t, to)
 	if err != nil && to > end {

@@ -42,9 +42,8 @@ type fuseDir struct {
 	fails string   // what of these fails with EIO
 	// noExchange: two names cannot be exchanged.
 	noExchange bool
-	noHoles    bool            // fallocate(2) is not supported
-	space      *fuse.StatfsOut // in the place of what is free, if it is not nil
-	damage     []byte          // writes of data with this in it fail, while it is not nil
+	noHoles    bool   // fallocate(2) is not supported
+	damage     []byte // writes of data with this in it fail, while it is not nil
 }
 
 type fuseNode struct {
@@ -78,10 +77,10 @@ func (d *fuseDir) ask(what string) syscall.Errno {
 }
 
 // has sets what the file system can do, before it is used.
-func (d *fuseDir) has(noHoles bool, space *fuse.StatfsOut) {
+func (d *fuseDir) has(noHoles bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.noHoles, d.space = noHoles, space
+	d.noHoles = noHoles
 }
 
 func (d *fuseDir) set(fails string, damage []byte) {
@@ -142,18 +141,6 @@ func (n *fuseNode) Allocate(ctx context.Context, f fs.FileHandle, off, bytes uin
 		return syscall.EOPNOTSUPP
 	}
 	return f.(fs.FileAllocater).Allocate(ctx, off, bytes, mode)
-}
-
-// Statfs implements fs.NodeStatfser.
-func (n *fuseNode) Statfs(ctx context.Context, out *fuse.StatfsOut) syscall.Errno {
-	n.dir.mu.Lock()
-	space := n.dir.space
-	n.dir.mu.Unlock()
-	if space == nil {
-		return n.LoopbackNode.Statfs(ctx, out)
-	}
-	*out = *space
-	return 0
 }
 
 func (n *fuseNode) Rename(ctx context.Context, name string, to fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {

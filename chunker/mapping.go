@@ -143,11 +143,7 @@ func (f *File) mapUnit() int {
 
 // hugePageBytes is the size of the pages of a file of a hugetlbfs, or 0.
 func hugePageBytes(fd int) int {
-	var fs unix.Statfs_t
-	if err := uninterrupted(func() error { return unix.Fstatfs(fd, &fs) }); err != nil {
-		return 0
-	}
-	return int(fs.Bsize)
+	return int(statfs(fd).Bsize)
 }
 
 // Map maps n bytes of the file from off on to be read, and what is before them in their page. Of

@@ -33,13 +33,7 @@ func newOtherHosts() *otherHosts {
 }
 
 // fsType is the type of the file system of an open file (statfs(2)), or 0.
-func fsType(fd int) uint32 {
-	var st unix.Statfs_t
-	if err := uninterrupted(func() error { return unix.Fstatfs(fd, &st) }); err != nil {
-		return 0
-	}
-	return uint32(st.Type)
-}
+func fsType(fd int) uint32 { return uint32(statfs(fd).Type) }
 
 // nowIn makes a file, because the clocks of hosts and of servers of files differ.
 func nowIn(dirfd int) (int64, bool) {

@@ -31,8 +31,7 @@ type directReader struct {
 // opens it so.
 func (f *File) chosenDirect() bool {
 	f.direct.choose.Do(func() {
-		var fs unix.Statfs_t
-		if err := uninterrupted(func() error { return unix.Fstatfs(f.fd, &fs) }); err != nil || !f.tree.readsDirectly(fs.Type, f.opened.Size) {
+		if !f.tree.readsDirectly(statfs(f.fd).Type, f.opened.Size) {
 			return
 		}
 		if fd, align, err := openDirect(f.fd, unix.O_RDONLY); err == nil {

@@ -203,11 +203,7 @@ func (s *Sink) openBase(path string) error {
 	if err := s.keepDevice(s.base); err != nil {
 		return err
 	}
-	var st unix.Statfs_t
-	if err := uninterrupted(func() error { return unix.Fstatfs(fd, &st) }); err != nil {
-		return err
-	}
-	s.oneByOne = !writesAtOnce(int64(st.Type))
+	s.oneByOne = !writesAtOnce(statfs(fd).Type)
 	if err := s.lookSpecial(); err != nil {
 		return err
 	}

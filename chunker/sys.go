@@ -42,6 +42,15 @@ func fstat(fd int, st *unix.Stat_t) error {
 	}
 }
 
+// statfs describes the file system of an open file. Of one that does not answer, as FUSE
+// without the call (ENOSYS), nothing is known, and all is zero.
+func statfs(fd int) (st unix.Statfs_t) {
+	if err := uninterrupted(func() error { return unix.Fstatfs(fd, &st) }); err != nil {
+		return unix.Statfs_t{}
+	}
+	return st
+}
+
 func fstatat(dirfd int, name string, st *unix.Stat_t, flags int) error {
 	for {
 		if err := unix.Fstatat(dirfd, name, st, flags); err != unix.EINTR {

@@ -242,7 +242,7 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 		flag uint64
 	}{
 		{o.CopyGrowing && o.Manifest == "", wire.FlagGrowing}, {len(o.Rules) > 0, wire.FlagRules}, {o.Names != nil, wire.FlagListed},
-		{o.OneFileSystem, wire.FlagOneFileSystem},
+		{o.OneFileSystem, wire.FlagOneFileSystem}, {o.NoSpaceCheck, wire.FlagNoSpaceCheck},
 		{o.resumes(), wire.FlagResume}, {o.resumes() && (o.Recheck || o.Manifest != ""), wire.FlagRecheck}, {o.VerifyWritten, wire.FlagReadBack},
 		{o.Recursive, wire.FlagRecursive}, {o.Follow, wire.FlagFollow}, {o.NoFsync, wire.FlagNoFsync},
 		{o.Times && !o.IgnoreTimes, wire.FlagSameStays},
@@ -267,7 +267,7 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 // agree says hello and takes the server's terms.
 func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Options) error {
 	h.Terms.Slots, h.Terms.QPs = d.grant.Slots, d.grant.QPs
-	h.AsksCost, h.Regions, h.Unkept, h.MostSlots, s.costs.asked = true, true, true, o.grows, true
+	h.AsksCost, h.Regions, h.Unkept, h.Warnings, h.MostSlots, s.costs.asked = true, true, true, true, o.grows, true
 	if o.store != nil {
 		h.Into = intoOf(s.id, o.store)
 	}

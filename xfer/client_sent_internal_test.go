@@ -37,6 +37,7 @@ func TestOptionsAreSent(t *testing.T) {
 		"HardLinks":      func(o *Options) { o.HardLinks = true },
 		"Xattrs":         func(o *Options) { o.Xattrs = true },
 		"DryRun":         func(o *Options) { o.DryRun = true },
+		"NoSpaceCheck":   func(o *Options) { o.NoSpaceCheck = true },
 		"IgnoreExisting": func(o *Options) { o.IgnoreExisting = true },
 		"Existing":       func(o *Options) { o.Existing = true },
 		"Update":         func(o *Options) { o.Update = true },

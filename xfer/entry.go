@@ -118,6 +118,9 @@ type sinkEntry struct {
 	attrs      *chunker.Attributes // the attributes it is to have beside its Entry; nil for none
 	xattrBytes int
 	room       *room // of a file that is expected; nil for others
+	// makesRoom is how much of the entry's bytes may not be needed, once lookedForRoom.
+	makesRoom     int64
+	lookedForRoom bool
 
 	mu   sync.Mutex
 	temp *chunker.Temp

@@ -102,7 +102,9 @@ type Options struct {
 	AppendVerify bool
 	// InPlace writes into the files that exist at the destination. A file that was not
 	// completed is then partly old and partly new.
-	InPlace        bool
+	InPlace bool
+	// NoSpaceCheck begins whatever room there seems to be at the destination.
+	NoSpaceCheck   bool
 	Delete         bool // entries that the source does not have are deleted at the end
 	DeleteExcluded bool // Delete, also of entries that rules exclude
 	// MinFileBytes and MaxFileBytes bound the size of files: smaller and larger files
@@ -245,6 +247,9 @@ const (
 	// EventRing says how many Slots an end's ring has now, because its workers wait for disks,
 	// or in Text why it stays as it is. Remote says that the other end's is meant.
 	EventRing
+	// EventWarning says in Text what the destination foresees, and goes on. Remote says that it
+	// is the other end.
+	EventWarning
 	// EventAfresh says that a later attempt drops what the earlier ones have settled, because
 	// the source or destination at this end, or with Remote at the other, is not known to be
 	// that of the attempt before.

@@ -131,7 +131,7 @@ func (k *sink) plan(ctx context.Context) error {
 	if !opened {
 		return nil
 	}
-	if err := k.intake.rooms.check(); err != nil {
+	if err := k.checkRoom(ctx); err != nil {
 		return errors.Join(err, k.store.Unmake())
 	}
 	if len(k.intake.rooms) > 0 {

@@ -229,6 +229,7 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 			s.costs.meter = meter
 		}
 		s.knowsRegions, s.knowsNear, s.knowsUnkept = h.Regions, h.Rails > 0, h.Unkept
+		s.knowsWarnings = h.Warnings
 		v.spread(s, h)
 		if giveBack, err = takeBounces(s, host); err != nil {
 			return err

@@ -76,6 +76,8 @@ type session struct {
 	ringWish ring.Config
 	memory   slotMemory
 	costs    costs
+	// knowsWarnings says that the peer knows of a sink's warnings.
+	knowsWarnings bool
 	// knowsRegions says that the peer knows of regions of files.
 	knowsRegions bool
 	knowsUnkept  bool // of wire.MsgUnkept

@@ -36,6 +36,7 @@ type sink struct {
 	window sinkWindow
 	intake intake
 
+	warnings  atomic.Int64     // for the user
 	wanted    atomic.Int64     // pieces wanted again, of all entries
 	unsettled []wire.Unsettled // not told yet; for the goroutine that settles entries
 

@@ -39,7 +39,8 @@ type source struct {
 	// is.
 	sentFrom *sentFrom
 
-	window sourceWindow
+	window   sourceWindow
+	warnings int // that the sink has sent
 
 	jobs     slotQueue[*outSlot]
 	turns    turns
@@ -192,6 +193,8 @@ func (s *source) slow(ctx context.Context, f *wire.Frame) (done bool, err error)
 		return false, s.hearUnsettled(f.Body)
 	case wire.MsgUnkept:
 		return false, s.session.hearUnkept(f.Body, s.results)
+	case wire.MsgWarning:
+		return false, s.hearWarning(f.Body)
 	case wire.MsgWritten:
 		return false, s.hearWritten(f.Body)
 	case wire.MsgDone:

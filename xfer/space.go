@@ -1,11 +1,13 @@
 package xfer
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // room is how much space announced files still need on one file system.
@@ -13,6 +15,7 @@ type room struct {
 	needed atomic.Int64 // bytes that are not yet counted as written
 	// writing are the bytes that are being written: the disk may have them already.
 	writing atomic.Int64
+	warned  bool // the user was warned that it may be too little
 }
 
 // rooms are the file systems that files are expected on. A destination has more than
@@ -61,19 +64,84 @@ func (k *sink) expect(e *sinkEntry) error {
 // to need.
 func (e *sinkEntry) notNeeded() { e.room.add(min(e.stored, e.AllocBytes) - e.AllocBytes) }
 
-// check checks that the announced files fit on the disks.
-func (all rooms) check() error {
-	for fs, r := range all {
-		free, err := fs.FreeBytes()
-		if err != nil {
-			return err
-		}
+// checkRoom checks that the announced files fit on the disks. If they certainly do not, it is
+// an error. If it only seems so, the user is warned once, because they may fit.
+func (k *sink) checkRoom(ctx context.Context) error {
+	if k.session.terms.Has(wire.FlagNoSpaceCheck) {
+		return nil
+	}
+	for fs, r := range k.intake.rooms {
+		expected, most := fs.FreeBytes()
 		// In this order, what is written and counted meanwhile is taken off twice at worst. That
 		// lets a copy begin for which there is no room; the other way round refuses one that fits.
 		writing := r.writing.Load()
-		if needed := r.needed.Load() - writing; needed > free {
-			return fmt.Errorf("%w %v: %d bytes needed, %d free", chunker.ErrNoSpace, fs, needed, free)
+		needed := r.needed.Load() - writing
+		if needed <= expected {
+			continue
+		}
+		if least := k.leastNeeded(r, needed, most); least > most {
+			return fmt.Errorf("%w %v: %d bytes needed, %d free", chunker.ErrNoSpace, fs, least, most)
+		}
+		if r.warned {
+			continue
+		}
+		r.warned = true
+		if err := k.warn(ctx, fmt.Sprintf("there may be no room %v: up to %d bytes needed, %d free", fs, needed, expected)); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// leastNeeded is how much of what is needed is needed in any case, if that can be more than
+// most: a file that replaces one makes room when it gets its name, and a sparse file may have
+// more holes than the source knows. One that replaces another has to fit beside it.
+func (k *sink) leastNeeded(r *room, needed, most int64) int64 {
+	if needed <= most {
+		return needed
+	}
+	k.window.mu.Lock()
+	from, upto := k.window.settled, k.window.announced
+	entries := make([]*sinkEntry, 0, upto-from)
+	for id := from; id < upto; id++ {
+		if e := k.window.table[id%entryWindow]; e != nil && e.room == r {
+			entries = append(entries, e)
+		}
+	}
+	k.window.mu.Unlock()
+	largest := int64(0)
+	for _, e := range entries {
+		k.lookWhatMakesRoom(e)
+		needed -= e.makesRoom
+		largest = max(largest, e.needsWhole())
+	}
+	return max(needed, largest)
+}
+
+// lookWhatMakesRoom finds out once how much of an entry's bytes may not be needed.
+func (k *sink) lookWhatMakesRoom(e *sinkEntry) {
+	if e.lookedForRoom {
+		return
+	}
+	e.lookedForRoom = true
+	now, err := k.store.Look(e.Path)
+	switch {
+	case e.Sparse || err != nil || now.Exists && now.Type != manifest.File:
+		e.makesRoom = e.AllocBytes
+	case now.Exists:
+		e.makesRoom = min(now.Size, e.AllocBytes)
+	}
+}
+
+// needsWhole is how much a file takes that replaces another, or 0 if it has holes, or if some
+// of it may have been written.
+func (e *sinkEntry) needsWhole() int64 {
+	if e.Sparse || !e.mu.TryLock() {
+		return 0
+	}
+	defer e.mu.Unlock()
+	if e.over || e.ready || e.written > 0 {
+		return 0
+	}
+	return e.AllocBytes - min(e.stored, e.AllocBytes)
 }

@@ -280,6 +280,8 @@ func (c *copyRun) report(e xfer.Event) {
 		if !c.quiet {
 			c.console.line("gdrcp: waiting: %s", e.Text)
 		}
+	case xfer.EventWarning:
+		c.console.line("gdrcp: warning: %s", e.Text)
 	case xfer.EventAfresh:
 		if !c.quiet {
 			c.console.line("gdrcp: %s", c.ends.afreshText(&e))
@@ -321,6 +323,8 @@ func (c *copyRun) reportJSON(e xfer.Event) {
 		c.events.emit(connectedEvent{"connected", fieldsOf(e.Link)})
 	case xfer.EventWaiting:
 		c.events.emit(waitingEvent{"waiting", e.Text})
+	case xfer.EventWarning:
+		c.events.emit(warningEvent{"warning", e.Text, endText(endOf(e.Remote))})
 	case xfer.EventAfresh:
 		c.events.emit(afreshEvent{"afresh", endText(endOf(e.Remote))})
 	case xfer.EventMemory:

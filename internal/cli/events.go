@@ -113,6 +113,12 @@ type retryEvent struct {
 	Seconds float64 `json:"seconds"`
 }
 
+type warningEvent struct {
+	Event string `json:"event"`
+	Text  string `json:"text"`
+	End   string `json:"end"` // "local" or "remote"
+}
+
 type afreshEvent struct {
 	Event string `json:"event"`
 	End   string `json:"end"` // "local" or "remote"

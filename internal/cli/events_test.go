@@ -48,7 +48,7 @@ func TestEventsAreDocumented(t *testing.T) {
 		text   string
 		fields any
 	}{
-		{"waiting", "", waitingEvent{}}, {"connected", "", connectedEvent{}}, {"retry", "", retryEvent{}}, {"afresh", "", afreshEvent{}}, {"rail", "", railEvent{}}, {"memory", "", memoryEvent{}},
+		{"waiting", "", waitingEvent{}}, {"connected", "", connectedEvent{}}, {"retry", "", retryEvent{}}, {"afresh", "", afreshEvent{}}, {"warning", "", warningEvent{}}, {"rail", "", railEvent{}}, {"memory", "", memoryEvent{}},
 		{"ring", "", ringEvent{}}, {"progress", "", progressEvent{}}, {"file", "", fileEvent{}}, {"not_deleted", "", deletedEvent{}}, {"summary", "", summaryEvent{}},
 		{"error", "", errorEvent{}}, {"bandwidth", "", bandwidthEvent{}}, {"disk", "", diskEvent{}}, {"slower", "", slowerEvent{}}, {"latency", "", latencyEvent{}},
 		{"device", "", deviceEvent{}}, {"gpu", "", gpuEvent{}}, {"no_gpu", "", noGPUEvent{}}, {"created", "", auditEvent{}}, {"difference", "", differenceEvent{}},

@@ -78,6 +78,8 @@ func (l *logFile) event(e *xfer.Event) {
 		l.line("waiting: %s", e.Text)
 	case isRailEvent(e.Kind):
 		l.line("%s", railText(e))
+	case e.Kind == xfer.EventWarning:
+		l.line("warning: %s", e.Text)
 	case e.Kind == xfer.EventAfresh:
 		l.line("%s", l.ends.afreshText(e))
 	case e.Kind == xfer.EventRing:

@@ -51,7 +51,7 @@ var projectRules = Rules{
 		"xfer/internal/credit/credittest": {"xfer/internal/credit"},
 	},
 	TestImports: map[string][]string{
-		"internal/cli":   {"gpu/gputest", "internal/fusetest"},
+		"internal/cli":   {"gpu/gputest", "internal/fusetest", "internal/disktest"},
 		"chunker":        {"internal/fusetest", "internal/disktest"},
 		"internal/audit": {"internal/fusetest"},
 		"rdma/verbs":     {"rdma/rdmatest"},

@@ -49,6 +49,8 @@ const (
 	FlagInPlace  = 1 << 42 // files that exist at the destination are written themselves
 	// FlagRequireAttributes says that an entry fails that does not get all attributes.
 	FlagRequireAttributes = 1 << 48
+	// FlagNoSpaceCheck has the sink begin whatever room there seems to be.
+	FlagNoSpaceCheck = 1 << 50
 )
 
 // Sets of flags.
@@ -65,6 +67,6 @@ const (
 	FlagsKeeping      = FlagIgnoreExisting | FlagUpdate | FlagExisting | FlagSameStays | FlagSizeStays | FlagSizes | FlagAppend
 	FlagsKeepingLater = FlagIgnoreExisting | FlagUpdate
 	// flagsKnown are the flags that this version understands.
-	flagsKnown = flagsBasic | flagsMetadata | FlagEncrypt | FlagRules | FlagListed | FlagStream | FlagGrowing | FlagOneFileSystem | FlagResume | FlagRecheck | FlagReadBack | FlagItself | FlagWhole |
+	flagsKnown = flagsBasic | flagsMetadata | FlagEncrypt | FlagRules | FlagListed | FlagStream | FlagGrowing | FlagOneFileSystem | FlagResume | FlagRecheck | FlagReadBack | FlagItself | FlagWhole | FlagNoSpaceCheck |
 		flagsOfSink
 )

@@ -29,6 +29,8 @@ type Hello struct {
 	// Rails: how many rails the session may have, for all that this end knows. 0 is from an
 	// end that does not know which slots of a ring are near to a rail, and is not told.
 	Rails int
+	// Warnings: this end knows of the texts that a sink has for the user.
+	Warnings bool
 	// Root identifies the directory at the server: in a welcome the one of this session, in
 	// a hello of a later attempt the one of the attempt before (chunker.Sink.RootID). It is
 	// empty if the sender does not know it.
@@ -87,6 +89,9 @@ func (h *Hello) Encode() []byte {
 	if h.Unkept {
 		w.Uint(tagUnkept, 1)
 	}
+	if h.Warnings {
+		w.Uint(tagWarnings, 1)
+	}
 	if h.Rails != 0 {
 		w.Uint(tagRails, uint64(h.Rails))
 	}
@@ -125,7 +130,7 @@ func helloBound(tag byte) (most uint64, ok bool) {
 		return MaxTransfers, true
 	case tagMinFile:
 		return math.MaxInt64, true
-	case tagAsksCost, tagRegions, tagUnkept:
+	case tagAsksCost, tagRegions, tagUnkept, tagWarnings:
 		return 1, true
 	case tagRails:
 		return MaxLinks, true
@@ -217,6 +222,8 @@ func (h *Hello) set(tag byte, u uint64) {
 		h.Regions = u == 1
 	case tagUnkept:
 		h.Unkept = u == 1
+	case tagWarnings:
+		h.Warnings = u == 1
 	case tagRails:
 		h.Rails = int(u)
 	case tagMostSlots:
@@ -260,6 +267,7 @@ const (
 	tagMostSlots  = 33 // in a hello, a welcome, and at the door
 	tagRoot       = 34
 	tagUnkept     = 37
+	tagWarnings   = 47
 )
 
 // maxRootBytes bounds the identity of a directory.

@@ -17,7 +17,7 @@ func sampleHello() Hello {
 			Flags: FlagRecursive | FlagMany, Name: "b", Sizes: FileSizes{MinBytes: 10, MaxBytes: 1 << 63}, Settled: "b/c\n", IO: chunker.RungDirect, Transfers: 3,
 		},
 		Paths: []string{"a\n\xff", "/b"}, GPU: uint64(GPUNamed), GPUName: "MIG-12ab",
-		Into: &IntoPlace{Mark: PlaceMark{1, 2, 31: 3}, Leaf: "new"}, AsksCost: true, Regions: true, Rails: 8, MostSlots: 112,
+		Into: &IntoPlace{Mark: PlaceMark{1, 2, 31: 3}, Leaf: "new"}, AsksCost: true, Regions: true, Warnings: true, Rails: 8, MostSlots: 112,
 	}
 }
 

@@ -1,0 +1,43 @@
+package xfer
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"gdrcp/internal/printable"
+	"gdrcp/xfer/internal/wire"
+)
+
+// maxWarnings bounds the warnings of a session. A sink has one for each file system, or for
+// what it does otherwise than asked.
+const maxWarnings = 64
+
+// warn reports something to the user at the client, whichever end that is. A client that does
+// not know the message gets none.
+func (k *sink) warn(ctx context.Context, text string) error {
+	if k.warnings.Add(1) > maxWarnings {
+		return nil
+	}
+	if k.session.client {
+		k.session.report(Event{Kind: EventWarning, Text: text})
+		return nil
+	}
+	if !k.session.knowsWarnings {
+		return nil
+	}
+	text = strings.ToValidUTF8(text[:min(len(text), wire.MaxTextBytes)], "")
+	return k.session.ctl.send(ctx, wire.MsgWarning, []byte(text))
+}
+
+// hearWarning takes a warning of the sink.
+func (s *source) hearWarning(body []byte) error {
+	if s.warnings++; s.warnings > maxWarnings || !s.session.client {
+		return fmt.Errorf("%w: warning %d", ErrProtocol, s.warnings)
+	}
+	if err := wire.CheckWarning(body); err != nil {
+		return err
+	}
+	s.session.report(Event{Kind: EventWarning, Text: printable.Text(string(body)), Remote: true})
+	return nil
+}

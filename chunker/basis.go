@@ -182,11 +182,8 @@ func (t *Temp) stay() error {
 	if err := t.checkStands(); err != nil {
 		return opErr("compare", t.place, err)
 	}
-	if t.dir.folds(t.leaf, t.ino) {
-		if t.sink.claimedAt(t.dir, t.leaf) {
-			return opErr("compare", t.place, ErrTaken)
-		}
-		t.sink.claimNew(t.dir, t.leaf, t.ino)
+	if err := t.sink.checkSpelling(t.dir, t.leaf); err != nil {
+		return opErr("compare", t.place, err)
 	}
 	now, err := t.sink.Look(t.path)
 	if err != nil {

@@ -64,6 +64,9 @@ type device struct {
 
 	rungs deviceRungs
 
+	foldingMu sync.Mutex // held while folding is found out
+	folding   folding    // where it is no attribute of directories
+
 	// Under the sink's mu:
 	unsynced      map[string]struct{} // directories in which names are not synced
 	unsyncedBytes int
@@ -118,6 +121,24 @@ func tellsBySyncfs(fsType int64) bool {
 	}
 	return false
 }
+
+// writesAtOnce reports whether a file system, by its type (statfs(2)), lets several
+// threads write to one file at once: parallel file systems do, and FUSE may. On the
+// others write(2) holds the inode's lock, and waiting for the lock burns a processor.
+func writesAtOnce(fsType int64) bool {
+	switch fsType {
+	case lustreMagic, gpfsMagic, beegfsMagic, unix.FUSE_SUPER_MAGIC:
+		return true
+	}
+	return false
+}
+
+// Types of file systems (statfs(2)) that are not in x/sys.
+const (
+	lustreMagic = 0x0BD00BD0
+	gpfsMagic   = 0x47504653
+	beegfsMagic = 0x19830326
+)
 
 // kernelSyncs says which errors syncfs(2) reports in a kernel of that release: errors
 // of writing back since Linux 5.8 (syncfs(2)), and errors of the file system's own

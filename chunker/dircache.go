@@ -45,6 +45,7 @@ type dirHandle struct {
 	// journals: when they were looked for, there were partial files.
 	journals atomic.Bool
 	folding  atomic.Uint32
+	spelt    uint64     // its number among those in spellings, whose lock guards it, or 0
 	reading  sync.Mutex // held while names are read from fd: its offset is shared
 	refs     atomic.Int32
 	device   atomic.Pointer[device] // of a sink's directory, once it was asked for

@@ -33,9 +33,9 @@ var (
 	ErrSpecial = errors.New("special file skipped")
 	// ErrDuplicate: two sources would have the same name at the top of the tree.
 	ErrDuplicate = errors.New("another source has the same name")
-	// ErrTaken: the name leads to the copy of another entry. On some file systems names
-	// that differ only in case do.
-	ErrTaken = errors.New("an entry whose name differs only in case is there already")
+	// ErrTaken: the name leads to what the directory lists by another name only. On some
+	// file systems names do that differ in case, or in the form of Unicode.
+	ErrTaken = errors.New("the file system takes the name for another one, which is there")
 	// ErrKept: something that the sink must keep is there.
 	ErrKept = errors.New("it exists already, and is kept")
 	// ErrReserved: the name has the form of the names of temporary files.

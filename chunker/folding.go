@@ -1,24 +1,24 @@
 package chunker
 
 import (
+	"strconv"
+	"strings"
+
 	"golang.org/x/sys/unix"
 
 	"gdrcp/manifest"
 )
 
-// Some file systems take names that differ only in case for the same name. Two entries
-// with such names would end as one file with the content of the later entry. Instead
-// the later entry must fail. So a sink remembers what it has made in directories that
-// fold case, and replaces none of that with another entry.
-
-// maxClaims bounds what a sink remembers. At the bound the sink forgets everything, and
-// notices only pairs of entries of which both come later.
-const maxClaims = 1 << 16
+// Some file systems take different names for the same: names that differ in case, or that
+// are the same letters in another of Unicode's forms. Two entries with such names would end
+// as one, with the content of the later one. So where names fold, an entry whose name leads
+// to something fails unless the directory lists that very name; see spelling.go. Nothing is
+// remembered for that of what was made.
 
 // inodeOf is the file that st is of.
 func inodeOf(st *unix.Stat_t) manifest.Inode { return manifest.Inode{Dev: st.Dev, Ino: st.Ino} }
 
-// folding is whether a directory folds case.
+// folding is whether a directory, or a file system, takes different names for the same.
 type folding = uint32
 
 const (
@@ -27,81 +27,111 @@ const (
 	foldYes
 )
 
-// folds reports whether the directory folds case. The first call looks for name in the
-// other case. name must be in the directory, as a name of the inode ino; if ino is 0,
-// folds looks the inode up.
-func (h *dirHandle) folds(name string, ino uint64) bool {
-	if known := h.folding.Load(); known != foldUnknown {
+// mayFold reports whether the directory may take different names for the same. The first
+// call for a file system finds that out, which blocks for the disk. Where it cannot be found
+// out, as in a dry run, which makes nothing, the directory may.
+func (s *Sink) mayFold(h *dirHandle) bool {
+	known := h.folding.Load()
+	if known == foldUnknown {
+		if known = s.foldingOf(h); known == foldUnknown {
+			known = foldYes
+		}
+		h.folding.CompareAndSwap(foldUnknown, known)
+		known = h.folding.Load()
+	}
+	return known != foldNo
+}
+
+func (s *Sink) foldingOf(h *dirHandle) folding {
+	d := s.deviceOf(h)
+	switch d.rungs.fsType {
+	case unix.EXT4_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.BCACHEFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC:
+		// There it is an attribute of the directory, or does not occur (btrfs).
+		if flags, err := unix.IoctlGetUint32(h.fd, unix.FS_IOC_GETFLAGS); err == nil && flags&casefoldFlag != 0 {
+			return foldYes
+		}
+		return foldNo
+	}
+	if s.opt.OnlyLooks {
+		return foldUnknown
+	}
+	d.foldingMu.Lock()
+	defer d.foldingMu.Unlock()
+	if d.folding == foldUnknown {
+		d.folding = tryNames(h.fd, "a\u00e9", "A\u00e9", "a\u00c9", "ae\u0301", "a\u00e9.")
+	}
+	if d.folding == foldUnknown {
+		d.folding = tryNames(h.fd, "a", "A", "a.") // not every file system takes others
+	}
+	return d.folding
+}
+
+// casefoldFlag is FS_CASEFOLD_FL (linux/fs.h).
+const casefoldFlag = 0x40000000
+
+// tryNames makes a name in a staging directory of its own, which belongs to no tree, and
+// finds out whether one of the other names leads there. foldUnknown: it could not try.
+func tryNames(dirfd int, name string, others ...string) folding {
+	stage := stagePrefix + randomDigits() + "-" + randomDigits()
+	if uninterrupted(func() error { return unix.Mkdirat(dirfd, stage, 0o700) }) != nil {
+		return foldUnknown
+	}
+	defer unix.Unlinkat(dirfd, stage, unix.AT_REMOVEDIR)
+	fd, err := openat(dirfd, stage, dirFlags, 0)
+	if err != nil {
+		return foldUnknown
+	}
+	defer closeQuietly(fd)
+	_ = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) // so that no cleaner empties it
+	if uninterrupted(func() error { return unix.Mkdirat(fd, name, 0o700) }) != nil {
+		return foldUnknown
+	}
+	defer unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
+	var st unix.Stat_t
+	for _, other := range others {
+		if fstatat(fd, other, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+			return foldYes
+		}
+	}
+	if fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return foldUnknown // somebody has removed it
+	}
+	return foldNo
+}
+
+// isSameName reports whether the directory takes two names for the same. A dry run goes by
+// their case only.
+func (s *Sink) isSameName(h *dirHandle, name, other string) bool {
+	if name == other || !s.mayFold(h) {
+		return name == other
+	}
+	same := strings.EqualFold(name, other)
+	if isASCII(name) && isASCII(other) && !same || s.opt.OnlyLooks {
+		return same
+	}
+	if known := tryNames(h.fd, name, other); known != foldUnknown {
 		return known == foldYes
 	}
-	other := otherCase(name)
-	if other == name {
-		return false
-	}
-	var st unix.Stat_t
-	if ino == 0 {
-		if fstatat(h.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
-			return false
-		}
-		ino = st.Ino
-	}
-	is := foldNo
-	err := fstatat(h.fd, other, &st, unix.AT_SYMLINK_NOFOLLOW)
-	if err == nil && st.Ino == ino && !h.areHardLinks(&st, name, other) {
-		is = foldYes
-	}
-	if err == nil || err == unix.ENOENT {
-		h.folding.CompareAndSwap(foldUnknown, is)
-	}
-	return is == foldYes
+	return same
 }
 
-// foldsNames reports whether the directory folds case, by what it lists.
-func (h *dirHandle) foldsNames() bool {
-	_ = eachNameIn(h.fd, func(listed []byte) {
-		if h.folding.Load() == foldUnknown {
-			h.folds(string(listed), 0)
-		}
-	})
-	return h.folding.Load() == foldYes
+func isASCII(name string) bool {
+	return strings.IndexFunc(name, func(r rune) bool { return r >= 0x80 }) < 0
 }
 
-// areHardLinks reports whether two names that lead to the same file are two entries of
-// the directory: then it lists both. A directory that folds case lists one.
-func (h *dirHandle) areHardLinks(st *unix.Stat_t, name, other string) bool {
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR || st.Nlink < 2 {
-		return false
-	}
-	hasName, hasOther := false, false
-	err := eachNameIn(h.fd, func(listed []byte) {
-		hasName = hasName || string(listed) == name
-		hasOther = hasOther || string(listed) == other
-	})
-	return err == nil && hasName && hasOther
-}
+// maxFoldingDirs bounds how many directories foundFolding notes.
+const maxFoldingDirs = 1 << 16
 
-// otherCase swaps the case of ASCII letters. Every file system that folds case folds
-// these.
-func otherCase(name string) string {
-	b := []byte(name)
-	for i, c := range b {
-		if lower := c | 0x20; 'a' <= lower && lower <= 'z' {
-			b[i] = c ^ 0x20
-		}
-	}
-	return string(b)
-}
-
-// foundFolding notes that the directory takes different names for the same, in case or
-// in another way. The note holds when the directory is opened again. Beyond maxClaims
-// notes, every directory counts as folding.
+// foundFolding notes that the directory has taken a name of the source for another name,
+// for what is deleted and for when it is opened again. Beyond maxFoldingDirs notes every
+// directory counts as such.
 func (s *Sink) foundFolding(id manifest.Inode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.foldingDirs == nil {
 		s.foldingDirs = make(map[manifest.Inode]struct{})
 	}
-	if len(s.foldingDirs) < maxClaims {
+	if len(s.foldingDirs) < maxFoldingDirs {
 		s.foldingDirs[id] = struct{}{}
 	}
 }
@@ -110,49 +140,36 @@ func (s *Sink) wasFoundFolding(id manifest.Inode) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, is := s.foldingDirs[id]
-	return is || len(s.foldingDirs) >= maxClaims
+	return is || len(s.foldingDirs) >= maxFoldingDirs
 }
 
-// NoteKept notes that the file at an entry's path stays as that entry. In a directory
-// that folds case, no other entry replaces it.
-func (s *Sink) NoteKept(path string) {
-	h, leaf, err := s.parentOf("keep", path)
-	if err != nil {
-		return // the copy can have made nothing there
+// takenError is an ErrTaken with both names, spelt so that they differ to the eye.
+type takenError struct{ name, listed string }
+
+func (e *takenError) Error() string {
+	return "the file system takes " + strconv.QuoteToASCII(e.name) + " for " + strconv.QuoteToASCII(e.listed) + ", which is there"
+}
+
+func (*takenError) Is(target error) bool { return target == ErrTaken }
+
+// holdNames keeps names from being made in directories that may fold until the function
+// that it returns is called: between a look at a name and the making of it nobody else of
+// this sink must make another spelling of it.
+func (s *Sink) holdNames(h *dirHandle) (release func()) {
+	if !s.mayFold(h) {
+		return func() {}
 	}
-	defer h.release()
-	s.claimNew(h, leaf, 0)
+	s.naming.Lock()
+	return s.naming.Unlock
 }
 
-// claim notes that the sink has made or adopted the file, in a directory that
-// folds case.
-func (s *Sink) claim(id manifest.Inode) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.claims == nil || len(s.claims) >= maxClaims {
-		s.claims = make(map[manifest.Inode]struct{})
+// moveInto renames the temporary name from to the final name to.
+func (s *Sink) moveInto(h *dirHandle, from, to string) error {
+	defer s.holdNames(h)()
+	if err := s.checkTwin(h, to); err != nil {
+		return err
 	}
-	s.claims[id] = struct{}{}
-}
-
-func (s *Sink) isClaimed(id manifest.Inode) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, is := s.claims[id]
-	return is
-}
-
-// claimedAt reports whether the sink has made what is at name, in a directory that
-// folds case.
-func (s *Sink) claimedAt(h *dirHandle, name string) bool {
-	var st unix.Stat_t
-	return fstatat(h.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && s.isClaimed(inodeOf(&st))
-}
-
-// moveInto renames the temporary name from to the final name to. The inode is ino; if
-// ino is 0, moveInto looks it up.
-func (s *Sink) moveInto(h *dirHandle, from, to string, ino uint64) error {
-	rename := func() error {
+	return uninterrupted(func() error {
 		if s.keepsAll {
 			return renameIfFree(h.fd, from, to)
 		}
@@ -161,18 +178,7 @@ func (s *Sink) moveInto(h *dirHandle, from, to string, ino uint64) error {
 			err = unix.Renameat(h.fd, from, h.fd, to)
 		}
 		return err
-	}
-	if !h.folds(from, ino) {
-		return uninterrupted(rename)
-	}
-	if s.claimedAt(h, to) {
-		return ErrTaken
-	}
-	if err := uninterrupted(rename); err != nil {
-		return err
-	}
-	s.claimNew(h, to, ino)
-	return nil
+	})
 }
 
 // renameIfFree renames a name in a directory to a name that is free; if it is taken,
@@ -195,17 +201,4 @@ func renameIfFree(dirfd int, from, to string) error {
 		return err
 	}
 	return unix.Renameat(dirfd, from, dirfd, to)
-}
-
-// claimNew notes what was made under a name, in a directory that folds case.
-func (s *Sink) claimNew(h *dirHandle, name string, ino uint64) {
-	if !h.folds(name, ino) {
-		return
-	}
-	var st unix.Stat_t
-	if ino != 0 {
-		s.claim(manifest.Inode{Dev: h.inode.Dev, Ino: ino})
-	} else if fstatat(h.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
-		s.claim(inodeOf(&st))
-	}
 }

@@ -2,191 +2,188 @@ package chunker
 
 import (
 	"errors"
-	"os"
+	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fusetest"
 	"gdrcp/manifest"
 )
 
-func TestOtherCase(t *testing.T) {
-	for name, want := range map[string]string{"xt_MARK.h": "XT_mark.H", "123._": "123._", "@[`{é": "@[`{é", "": ""} {
-		if got := otherCase(name); got != want {
-			t.Errorf("%q became %q, want %q", name, got, want)
+// asIs folds nothing.
+func asIs(name string) string { return name }
+
+// TestFoldingIsFoundOut: by trying once for each file system, without leaving anything, and in
+// a dry run not at all.
+func TestFoldingIsFoundOut(t *testing.T) {
+	noDots := func(name string) string { return strings.TrimRight(name, ".") }
+	for name, c := range map[string]struct {
+		fold func(string) string
+		want folding
+	}{
+		"nothing": {asIs, foldNo}, "ASCII": {fusetest.FoldASCII, foldYes}, "case": {fusetest.FoldCase, foldYes},
+		"forms": {fusetest.FoldForms, foldYes}, "dots": {noDots, foldYes},
+	} {
+		for _, inodes := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, inodes %v", name, inodes), func(t *testing.T) {
+				below := t.TempDir()
+				dir := fusetest.MountFolding(t, below, c.fold, inodes)
+				looks := sinkInto(t, dir, SinkOptions{OnlyLooks: true})
+				if !looks.mayFold(looks.base) || looks.deviceOf(looks.base).folding != foldUnknown {
+					t.Error("a dry run has tried")
+				}
+				s := sinkInto(t, dir, SinkOptions{})
+				if err := put(s, fileEntry("123", ""), ""); err != nil {
+					t.Fatal(err)
+				}
+				if got := s.base.folding.Load(); got != c.want {
+					t.Errorf("folding is %d, want %d", got, c.want)
+				}
+				if s.deviceOf(s.base).folding != c.want {
+					t.Error("the file system's is another")
+				}
+				wantTree(t, below, "123=")
+			})
 		}
 	}
 }
 
-// TestFoldingIsFoundOut: a directory that does not fold is known as such once
-// something is in it.
-func TestFoldingIsFoundOut(t *testing.T) {
-	dir := t.TempDir()
-	makeTree(t, dir, "abc=", "ABD=")
-	if _, err := os.Stat(filepath.Join(dir, "ABC")); err == nil {
-		t.Skip("the temporary directory folds case: set TMPDIR to one that does not")
-	}
-	s := sinkInto(t, dir, SinkOptions{})
-	if err := put(s, fileEntry("123", ""), ""); err != nil {
+// TestFoldingUnknown: where it cannot be tried each name is looked for in the listing.
+func TestFoldingUnknown(t *testing.T) {
+	below := t.TempDir()
+	makeTree(t, below, "there=")
+	dir := fusetest.MountFolding(t, below, fusetest.FoldCase, true)
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.base.folding.Load(); got != foldNo || len(s.claims) > 0 {
-		t.Errorf("folding is %d, with %d claims", got, len(s.claims))
+	s := sinkInto(t, dir, SinkOptions{})
+	if !s.mayFold(s.base) || s.deviceOf(s.base).folding != foldUnknown {
+		t.Error("it is known")
+	}
+	if now, err := s.Look("there"); err != nil || !now.Exists {
+		t.Errorf("the name itself: %v", err)
+	}
+	if _, err := s.Look("THERE"); !errors.Is(err, ErrTaken) {
+		t.Errorf("another spelling: %v", err)
 	}
 }
 
-// foldingSink is a sink into a directory that is taken for one that folds case.
-// What the file system does not do the tests do by links and by renaming.
-func foldingSink(t *testing.T, dir string) *Sink {
+// TestDisksOfTheKernelAreNotTried: there folding is an attribute of a directory.
+func TestDisksOfTheKernelAreNotTried(t *testing.T) {
+	dir := t.TempDir()
+	if !slices.Contains([]int64{unix.EXT4_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.BTRFS_SUPER_MAGIC}, fsTypeOf(t, dir)) {
+		t.Skip("the temporary directory is on another file system")
+	}
+	s := sinkInto(t, dir, SinkOptions{OnlyLooks: true})
+	if s.mayFold(s.base) || s.deviceOf(s.base).folding != foldUnknown {
+		t.Error("it may fold")
+	}
+}
+
+func fsTypeOf(t *testing.T, dir string) int64 {
+	t.Helper()
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	return int64(st.Type)
+}
+
+// TestTwinsFail: an entry does not get the name of another one, whatever it is and whatever
+// the other one is.
+func TestTwinsFail(t *testing.T) {
+	for _, inodes := range []bool{true, false} {
+		below := t.TempDir()
+		makeTree(t, below, "FILE=old", "DIR/", "DIR/x=old", "LINK>old")
+		dir := fusetest.MountFolding(t, below, fusetest.FoldCase, inodes)
+		s := sinkInto(t, dir, SinkOptions{})
+		for _, name := range []string{"file", "dir", "link"} {
+			file := fileEntry(name, "new")
+			for what, err := range map[string]error{
+				"file":      put(s, file, "new"),
+				"directory": s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: name, Mode: 0o755}, nil),
+				"link":      s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: name, Target: "new"}, nil),
+				"dry run":   s.Try(file),
+				"inside":    put(s, fileEntry(name+"/y", ""), ""),
+			} {
+				if want := ErrTaken; !errors.Is(err, want) && !(what == "inside" && name != "dir" && errors.Is(err, ErrNotDir)) {
+					t.Errorf("%s %s: %v", what, name, err)
+				} else if want := strings.ToUpper(name); what != "inside" && !strings.Contains(err.Error(), `"`+want+`"`) {
+					t.Errorf("%s %s: %v does not name %s", what, name, err, want)
+				}
+			}
+			if _, err := s.OpenInPlace(file, nil); !errors.Is(err, ErrTaken) {
+				t.Errorf("%s in place: %v", name, err)
+			}
+			if _, err := s.Standing(name); !errors.Is(err, ErrTaken) {
+				t.Errorf("%s as it stands: %v", name, err)
+			}
+		}
+		// By its very name each can be replaced, and what has none is made.
+		for _, name := range []string{"FILE", "LINK", "DIR/x", "DIR/y"} {
+			if err := put(s, fileEntry(name, "new"), "new"); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := put(s, fileEntry("DIR/Y", "other"), "other"); !errors.Is(err, ErrTaken) {
+			t.Errorf("the twin of what was made: %v", err)
+		}
+		wantTree(t, below, "FILE=new", "LINK=new", "DIR/", "DIR/x=new", "DIR/y=new")
+	}
+}
+
+// TestListingsAreShared: names that follow each other are all found in one listing.
+func TestListingsAreShared(t *testing.T) {
+	dir := t.TempDir()
+	const files = 40
+	var names []string
+	for i := range files {
+		names = append(names, fmt.Sprintf("%02d", i))
+	}
+	makeTree(t, dir, strings.Split(strings.Join(names, "= ")+"=", " ")...)
 	s := sinkInto(t, dir, SinkOptions{})
 	s.base.folding.Store(foldYes)
-	return s
-}
-
-func TestNamesThatFoldDoNotReplaceEachOther(t *testing.T) {
-	dir := t.TempDir()
-	makeTree(t, dir, "old=old")
-	s := foldingSink(t, dir)
-	link := func(from, to string) {
-		t.Helper()
-		if err := os.Link(filepath.Join(dir, from), filepath.Join(dir, to)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range []string{"FILE", "old"} {
-		if err := put(s, fileEntry(name, "first"), "first"); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-	}
-	if err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: "LINK", Target: "first"}, nil); err != nil {
+	if err := s.checkSpelling(s.base, "10"); err != nil {
 		t.Fatal(err)
 	}
-	link("FILE", "file")
-	link("old", "Old")
-	link("LINK", "link")
-	for _, name := range []string{"file", "Old", "link"} {
-		if err := put(s, fileEntry(name, "second"), "second"); !errors.Is(err, ErrTaken) {
-			t.Errorf("file %s: %v", name, err)
-		}
-		err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: name, Target: "second"}, nil)
-		if !errors.Is(err, ErrTaken) {
-			t.Errorf("link %s: %v", name, err)
+	for i, name := range names {
+		if got := s.spellings.has(s.base, name); got != (i >= 10) {
+			t.Errorf("%s is known: %v", name, got)
 		}
 	}
-	wantTree(t, dir, "FILE=first", "file=first", "old=first", "Old=first", "LINK>first", "link>first")
-}
-
-func TestDirectoriesThatFoldAreNotMerged(t *testing.T) {
-	dir := t.TempDir()
-	makeTree(t, dir, "was/")
-	s := foldingSink(t, dir)
-	entry := func(path string) *manifest.Entry { return &manifest.Entry{Type: manifest.Dir, Path: path, Mode: 0o755} }
-	for _, name := range []string{"DIR", "was"} {
-		if err := s.Mkdir(entry(name), nil); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-	}
-	if err := os.Rename(filepath.Join(dir, "DIR"), filepath.Join(dir, "dir")); err != nil {
-		t.Fatal(err)
-	}
-	// One that was there is taken, too.
-	if err := os.Rename(filepath.Join(dir, "was"), filepath.Join(dir, "Was")); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"dir", "Was"} {
-		if err := s.Mkdir(entry(name), nil); !errors.Is(err, ErrTaken) {
-			t.Errorf("second %s: %v", name, err)
-		}
+	listed, is, err := listedFrom(s.base, "39x")
+	if len(listed) != 0 || is || err != nil {
+		t.Errorf("%q behind the last: %v", listed, err)
 	}
 }
 
-func TestWhatIsKeptIsTakenWhereNamesFold(t *testing.T) {
-	noLeaks(t)
-	dir := t.TempDir()
-	makeTree(t, dir, "kept=kept", "other=other")
-	s := foldingSink(t, dir)
-	for _, path := range []string{"kept", "none", "none/x", tempName()} {
-		s.NoteKept(path)
-	}
-	for path, want := range map[string]error{"kept": ErrTaken, "other": nil, "none": nil} {
-		if err := put(s, fileEntry(path, "new"), "new"); !errors.Is(err, want) {
-			t.Errorf("%s: %v, want %v", path, err, want)
-		}
-	}
-	s.Close()
-	wantTree(t, dir, "kept=kept", "other=new", "none=new")
-}
-
-// hardLink gives a file in dir another name.
-func hardLink(t *testing.T, dir, name, other string) {
-	t.Helper()
-	if err := os.Link(filepath.Join(dir, name), filepath.Join(dir, other)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestHardLinksDoNotFold: two names of a file may differ only in case. They are two
-// where the directory lists both.
-func TestHardLinksDoNotFold(t *testing.T) {
-	noLeaks(t)
-	dir := t.TempDir()
-	makeTree(t, dir, "A=x")
-	hardLink(t, dir, "A", "a")
-	s, told := deletingSink(t, dir, SinkOptions{}, DeleteRules{})
-	removeSurplus(t, s, "a")
-	told.want(t, "A")
-	wantTree(t, dir, "a=x")
-	s.Close()
-
-	dir = t.TempDir()
-	makeTree(t, dir, "a=x")
-	hardLink(t, dir, "a", "A")
-	s = sinkInto(t, dir, SinkOptions{})
-	s.NoteKept("a")
-	if err := put(s, fileEntry("A", "new"), "new"); err != nil {
-		t.Error(err)
-	}
-	wantTree(t, dir, "A=new", "a=x")
-	s.Close()
-}
-
-// TestHardLinksWhereNamesFold: a file with several names has one of them by a name that
-// is not listed only where names fold.
-func TestHardLinksWhereNamesFold(t *testing.T) {
-	dir := t.TempDir()
-	makeTree(t, dir, "A=x")
-	hardLink(t, dir, "A", "b")
-	s := sinkInto(t, dir, SinkOptions{})
-	var st unix.Stat_t
-	if err := fstatat(s.base.fd, "A", &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		t.Fatal(err)
-	}
-	// A directory that folds finds A by this name, and lists it as A.
-	if s.base.areHardLinks(&st, "a", "A") || s.base.areHardLinks(&st, "A", "a") {
-		t.Error("a name that is not listed counts")
-	}
-	if !s.base.areHardLinks(&st, "A", "b") {
-		t.Error("two names that are listed do not count as two")
-	}
-}
-
-// The manifest's name is spared in the other case where names fold, and only there.
+// The manifest's name is spared in another spelling where names fold, and only there.
 func TestSparedNamesFold(t *testing.T) {
-	dir := t.TempDir()
-	makeTree(t, dir, "other=x")
-	s := sinkInto(t, dir, SinkOptions{Spare: filepath.Join(dir, "Sums")})
-	for _, c := range []struct {
-		name   string
-		known  folding
-		spared bool
+	for name, c := range map[string]struct {
+		fold         func(string) string
+		looks        bool
+		spared, free string
 	}{
-		{"Sums", foldUnknown, true}, {"sums", foldUnknown, false}, {"sums", foldYes, true}, {"sums", foldNo, false},
-		{"other", foldYes, false}, {"none/Sums", foldYes, false},
+		"nothing": {asIs, false, "", "sums\u00e9 sumse\u0301 SUMS\u00e9"},
+		"case":    {fusetest.FoldCase, false, "sums\u00e9 SUMS\u00c9", "Sumse\u0301 other"},
+		"forms":   {fusetest.FoldForms, false, "Sumse\u0301", "sums\u00e9 other"},
+		"dry run": {fusetest.FoldCase, true, "SUMS\u00e9", "Sumse\u0301 other"},
 	} {
-		s.base.folding.Store(c.known)
-		if got := s.Spares(c.name); got != c.spared {
-			t.Errorf("%s with folding %d: spared is %v", c.name, c.known, got)
+		dir := fusetest.MountFolding(t, t.TempDir(), c.fold, true)
+		s := sinkInto(t, dir, SinkOptions{Spare: filepath.Join(dir, "Sums\u00e9"), OnlyLooks: c.looks})
+		for _, leaf := range append(strings.Fields(c.spared), "Sums\u00e9") {
+			if !s.Spares(leaf) {
+				t.Errorf("%s: %+q is not spared", name, leaf)
+			}
+		}
+		for _, leaf := range append(strings.Fields(c.free), "none/Sums\u00e9") {
+			if s.Spares(leaf) {
+				t.Errorf("%s: %+q is spared", name, leaf)
+			}
 		}
 	}
 }

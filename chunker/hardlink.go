@@ -27,7 +27,13 @@ func (s *Sink) Standing(path string) (Published, error) {
 		return Published{}, err
 	}
 	var st unix.Stat_t
-	if err = s.lstat(target, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+	dir, leaf := splitPath(target)
+	h, err := s.dir(dir)
+	if err == nil {
+		err = s.find(h, leaf, &st)
+		h.release()
+	}
+	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
 		err = ErrChanged
 	}
 	if err != nil {
@@ -69,7 +75,7 @@ func (s *Sink) lookInTheWay(parent *dirHandle, leaf string) (there manifest.Inod
 	}
 	s.sweep(parent)
 	var st unix.Stat_t
-	err = fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
+	err = s.find(parent, leaf, &st)
 	switch {
 	case err == unix.ENOENT:
 		return manifest.Inode{}, nil
@@ -99,7 +105,7 @@ func (s *Sink) linkAt(from *dirHandle, fromLeaf string, parent *dirHandle, leaf 
 			err = ErrChanged
 		}
 		if err == nil {
-			err = s.moveInto(parent, name, leaf, want.Ino)
+			err = s.moveInto(parent, name, leaf)
 		}
 		if err == nil {
 			return nil

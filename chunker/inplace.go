@@ -40,7 +40,7 @@ func (s *Sink) OpenInPlace(e *manifest.Entry, a *Attributes) (*Temp, error) {
 }
 
 func (t *Temp) openInPlace(sourceMode uint32) (is bool, err error) {
-	err = fstatat(t.dir.fd, t.leaf, &t.made, unix.AT_SYMLINK_NOFOLLOW)
+	err = t.sink.find(t.dir, t.leaf, &t.made)
 	if err == unix.ENOENT || err == nil && (t.made.Mode&unix.S_IFMT != unix.S_IFREG || t.made.Nlink > 1) {
 		return false, nil
 	}
@@ -66,12 +66,6 @@ func (t *Temp) openInPlace(sourceMode uint32) (is bool, err error) {
 	t.want = t.have & 0o1777 // writing takes the set-ID bits
 	if t.sink.opt.Keep.Modes {
 		t.want, t.setID = t.sink.keptMode(sourceMode)
-	}
-	if t.dir.folds(t.leaf, t.ino) {
-		if t.sink.claimedAt(t.dir, t.leaf) {
-			return false, ErrTaken
-		}
-		t.sink.claimNew(t.dir, t.leaf, t.ino)
 	}
 	if narrow := t.have & t.want; narrow != t.have {
 		if err := fchmod(t.fd, narrow); err != nil {

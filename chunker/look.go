@@ -25,7 +25,7 @@ type Standing struct {
 
 // Look returns what is at an entry's place. It follows no link, changes nothing, and
 // blocks for the disk. An entry whose directory is missing does not exist. ErrNotDir:
-// something else is in the place of its directory.
+// something else is in the place of its directory. ErrTaken: see find.
 func (s *Sink) Look(path string) (Standing, error) {
 	target, err := s.target("look at", path)
 	if err != nil {
@@ -45,7 +45,9 @@ func (s *Sink) Look(path string) (Standing, error) {
 		if h.fresh {
 			return Standing{}, nil // this copy has made the directory
 		}
-		err = s.lookAt(h, leaf, &st)
+		if err = s.lookAt(h, leaf, &st); err == nil {
+			err = s.checkSpelling(h, leaf)
+		}
 	}
 	if errors.Is(err, unix.ENOENT) {
 		return Standing{}, nil

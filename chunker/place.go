@@ -159,7 +159,7 @@ func (s *Sink) spares(h *dirHandle, leaf string) bool {
 	if s.spared.Base == "" || h.inode != s.spared.Dir {
 		return false
 	}
-	return leaf == s.spared.Base || strings.EqualFold(leaf, s.spared.Base) && h.foldsNames()
+	return s.isSameName(h, leaf, s.spared.Base)
 }
 
 // checkTopPlace finds out whether a copied directory can get its name: nothing else may have

@@ -86,7 +86,7 @@ func (s *Sink) callsWait(t *Temp) bool { return !s.deviceOf(t.dir).tells }
 // isNamedAlone reports whether no other file's name can be taken for this one's, so that the
 // order in which files get their names makes no difference.
 func (t *Temp) isNamedAlone() bool {
-	return t.origin.standing == nil && !t.origin.inPlace && t.dir.folding.Load() == foldNo
+	return t.origin.standing == nil && !t.origin.inPlace && !t.sink.mayFold(t.dir)
 }
 
 // timed runs a step that brings something to the disk, and tells how long it took.
@@ -107,7 +107,7 @@ func (t *Temp) rename() error {
 	}
 	if t.stays != nil {
 		var st unix.Stat_t
-		err := fstatat(t.dir.fd, t.leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
+		err := t.sink.find(t.dir, t.leaf, &st)
 		if err == nil && t.stays(standingOf(&st)) {
 			return kindErr("publish", t.place, ErrKept)
 		}
@@ -118,7 +118,7 @@ func (t *Temp) rename() error {
 	if err := t.bringBack(); err != nil {
 		return opErr("publish", t.place, err)
 	}
-	return opErr("publish", t.place, t.sink.moveInto(t.dir, t.name, t.leaf, t.ino))
+	return opErr("publish", t.place, t.sink.moveInto(t.dir, t.name, t.leaf))
 }
 
 // syncFiles brings the files' data to the disk: a single file by fsync(2), a batch by

@@ -148,8 +148,7 @@ func (r *remover) look(dirfd int, name, path string) (isDir, there, stays bool) 
 	if r.bytes = 0; st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink == 1 {
 		r.bytes = st.Size
 	}
-	// Where names fold, a file that this sink has made may have another name too.
-	stays = r.stopped() || r.rules.StaysOn && isDir && isMount(dirfd, name, &st, r.dev) || r.sink.isClaimed(inodeOf(&st)) ||
+	stays = r.stopped() || r.rules.StaysOn && isDir && isMount(dirfd, name, &st, r.dev) ||
 		isDir && r.sink.isForPartials(inodeOf(&st)) || r.protects(path, isDir)
 	return isDir, true, stays
 }

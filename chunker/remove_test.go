@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fusetest"
 	"gdrcp/manifest"
 )
 
@@ -246,19 +247,25 @@ func TestRoomForADirectoryTakesNone(t *testing.T) {
 	}
 }
 
-// TestDeletingWhereNamesFold: in such a directory a name that the source does
-// not have may be that of what was copied.
+// TestDeletingWhereNamesFold: nothing is deleted beside a name that the source has in another
+// spelling. Elsewhere names that fold keep nothing from being deleted.
 func TestDeletingWhereNamesFold(t *testing.T) {
-	dir := t.TempDir()
-	makeTree(t, dir, "foo=", "123=", "d/", "d/x=")
-	s, told := deletingSink(t, dir, SinkOptions{}, DeleteRules{})
-	s.base.folding.Store(foldYes)
-	removeSurplus(t, s, "Foo")
-	told.want(t)
-	if len(told.errs) != 3 || !errors.Is(told.errs["foo"], ErrFolds) {
-		t.Errorf("told %v", told.errs)
+	for _, dry := range []bool{false, true} {
+		below := t.TempDir()
+		makeTree(t, below, "foo=", "123=", "d/", "d/x=", "d/y=")
+		dir := fusetest.MountFolding(t, below, fusetest.FoldCase, true)
+		s, told := deletingSink(t, dir, SinkOptions{OnlyLooks: dry}, DeleteRules{DryRun: dry})
+		removeSurplus(t, s, "Foo", "d/", "d/y")
+		told.want(t, "d/x")
+		if len(told.errs) != 2 || !errors.Is(told.errs["foo"], ErrFolds) || !errors.Is(told.errs["123"], ErrFolds) {
+			t.Errorf("told %v", told.errs)
+		}
+		want := []string{"foo=", "123=", "d/", "d/y="}
+		if dry {
+			want = append(want, "d/x=")
+		}
+		wantTree(t, below, want...)
 	}
-	wantTree(t, dir, "foo=", "123=", "d/", "d/x=")
 }
 
 // TestDeletingBesideAliases: a directory that has a name of the source's without

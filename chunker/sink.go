@@ -50,6 +50,8 @@ type SinkOptions struct {
 	PartialDir string
 	// Spare is a path of this host at which the copy's own manifest will be, or empty.
 	Spare string
+	// OnlyLooks: it is a dry run, and nothing is to be made.
+	OnlyLooks bool
 	// NoFsync leaves it to the kernel when published files reach the disk.
 	NoFsync bool
 	// Synced, unless nil, is told how long each step took that brings something to the
@@ -120,12 +122,13 @@ type Sink struct {
 	staysMade bool
 	settle    []dirToSettle // sorted by path
 	devices   map[uint64]*device
-	claims    map[manifest.Inode]struct{} // see folding.go
 	closed    bool
 
 	fileSystems map[uint64]*FileSystem // by device; see freespace.go
 
-	foldingDirs map[manifest.Inode]struct{} // those of which reading has shown it
+	foldingDirs map[manifest.Inode]struct{} // see foundFolding
+	spellings   spellings
+	naming      sync.Mutex // see holdNames; locked after syncing and the locks of files
 }
 
 // ReadAtOnce bounds how many pieces of files are read back at once, each into memory of its own.
@@ -229,24 +232,6 @@ func (*noDirError) Unwrap() error { return unix.ENOENT }
 // that the copy goes into.
 func (s *Sink) isItself() bool { return s.opt.Itself || s.opt.Whole != nil }
 
-// writesAtOnce reports whether a file system, by its type (statfs(2)), lets several
-// threads write to one file at once: parallel file systems do, and FUSE may. On the
-// others write(2) holds the inode's lock, and waiting for the lock burns a processor.
-func writesAtOnce(fsType int64) bool {
-	switch fsType {
-	case lustreMagic, gpfsMagic, beegfsMagic, unix.FUSE_SUPER_MAGIC:
-		return true
-	}
-	return false
-}
-
-// Types of file systems (statfs(2)) that are not in x/sys.
-const (
-	lustreMagic = 0x0BD00BD0
-	gpfsMagic   = 0x47504653
-	beegfsMagic = 0x19830326
-)
-
 // openGiven opens a directory that the user or peer named. It follows links; for a peer
 // only inside the root.
 func (s *Sink) openGiven(path string) (int, error) {
@@ -323,7 +308,15 @@ func (s *Sink) openDir(target string) (*dirHandle, error) {
 		return nil, err
 	}
 	defer parent.release()
-	return s.openDirAt(parent, leaf, target)
+	h, err := s.openDirAt(parent, leaf, target)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkSpelling(parent, leaf); err != nil {
+		h.release()
+		return nil, opErr("open directory", s.entryPath(target), err)
+	}
+	return h, nil
 }
 
 func (s *Sink) openDirAt(parent *dirHandle, leaf, target string) (*dirHandle, error) {

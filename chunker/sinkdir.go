@@ -64,8 +64,13 @@ func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 	if s.opt.Keep.Modes {
 		mode = 0o700
 	}
+	release := s.holdNames(parent)
 	mkdir := func() error { return unix.Mkdirat(parent.fd, leaf, mode) }
 	err = uninterrupted(mkdir)
+	release()
+	if err == unix.EEXIST {
+		err = cmp.Or(s.checkTwin(parent, leaf), err)
+	}
 	if err == unix.EEXIST && !s.keepsAll && s.makeRoomForDir(parent, leaf) {
 		err = uninterrupted(mkdir)
 	}
@@ -89,6 +94,7 @@ func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 		return err
 	}
 	if h.fresh = made; made {
+		h.folding.Store(parent.folding.Load())
 		s.noteMade(target, h.inode)
 	}
 	h = s.dirs.add(h)
@@ -102,14 +108,9 @@ func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 		}
 	}
 	if !made {
-		if parent.folds(leaf, h.inode.Ino) && s.isClaimed(h.inode) {
-			return kindErr("make directory", e.Path, ErrTaken)
-		}
-		s.claimNew(parent, leaf, h.inode.Ino)
 		s.markFound(parent)
 		return s.adoptDir(e, a, h, target, was)
 	}
-	s.claimNew(parent, leaf, h.inode.Ino)
 	s.markUnsynced(parent)
 	d.made = true
 	if err := s.withhold(h, &d); err != nil {
@@ -239,9 +240,11 @@ func (s *Sink) Symlink(e *manifest.Entry, a *Attributes) error {
 		return err
 	}
 	defer parent.release()
-	switch err = s.symlinkAt(e, a, parent, leaf); err {
+	release := s.holdNames(parent)
+	err = s.symlinkAt(e, a, parent, leaf)
+	release()
+	switch err {
 	case nil:
-		s.claimNew(parent, leaf, 0)
 		s.noteMadeLink(parent, leaf, e.Path)
 	case unix.EEXIST:
 		err = s.replaceBySymlink(e, a, parent, leaf)
@@ -266,12 +269,12 @@ func (s *Sink) symlinkAt(e *manifest.Entry, a *Attributes, parent *dirHandle, na
 }
 
 func (s *Sink) replaceBySymlink(e *manifest.Entry, a *Attributes, parent *dirHandle, leaf string) error {
+	var st unix.Stat_t
+	if err := s.find(parent, leaf, &st); err != nil {
+		return err
+	}
 	if s.keepsAll {
 		return ErrKept
-	}
-	var st unix.Stat_t
-	if err := fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return err
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR && s.deletes == nil {
 		return unix.EISDIR
@@ -282,7 +285,7 @@ func (s *Sink) replaceBySymlink(e *manifest.Entry, a *Attributes, parent *dirHan
 	name := tempName()
 	err := s.symlinkAt(e, a, parent, name)
 	if err == nil {
-		err = s.moveInto(parent, name, leaf, 0)
+		err = s.moveInto(parent, name, leaf)
 	}
 	if err != nil && err != unix.EEXIST {
 		_ = unlinkat(parent.fd, name)

@@ -311,9 +311,6 @@ func (s *Sink) RemoveReplaced(looked func(), stop <-chan struct{}) error {
 	if s.stage == nil || !s.stage.replaced || s.stage.others && !s.exists(s.stage.name) {
 		return nil
 	}
-	s.mu.Lock()
-	s.claims = nil // the new tree may have files of the old one, by other names
-	s.mu.Unlock()
 	if !s.stage.others && removeTree(s.base.fd, s.stage.name, looked, func(Removal) {}, stop) {
 		return nil
 	}

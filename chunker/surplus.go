@@ -313,7 +313,7 @@ func (c *clearing) remove(path string, at manifest.Inode) {
 			return
 		}
 	}
-	if c.h.folds(leaf, 0) {
+	if c.sink.wasFoundFolding(c.h.inode) {
 		c.remover.told(path, false, ErrFolds)
 		return
 	}

@@ -129,7 +129,7 @@ func (t *Temp) create(sourceMode uint32) error {
 	if !t.dir.fresh {
 		t.sink.sweep(t.dir)
 		var st unix.Stat_t
-		err := fstatat(t.dir.fd, t.leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
+		err := t.sink.find(t.dir, t.leaf, &st)
 		switch {
 		case err == unix.ENOENT:
 		case err != nil:

@@ -72,10 +72,8 @@ func (o *Options) maxDelete() uint64 {
 func (k *sink) decide(e *sinkEntry) (done bool, err error) {
 	if e.Type == manifest.File && k.session.terms.HasSettled(e.Path) && k.stillHas(e) {
 		k.tryAgain(e)
-		k.store.NoteKept(e.Path)
 		e.problem = &wire.Exception{Entry: e.id, Outcome: Kept, Text: "settled in an earlier try"}
 	} else if why, same := k.keeps(e); why != "" {
-		k.store.NoteKept(e.Path)
 		e.problem = &wire.Exception{Entry: e.id, Outcome: Kept, Text: why}
 		k.keepNames(e, same != nil)
 		if same != nil && !k.session.terms.Has(wire.FlagDryRun|wire.FlagWhole) {

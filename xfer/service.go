@@ -175,7 +175,7 @@ func (v *service) isRootOf(h *wire.Hello) bool { return v.root != "" && v.root =
 func openStore(p *wire.Terms, o chunker.SinkOptions, tally *Tally) (*chunker.Sink, error) {
 	o.Synced = tally.AddSync
 	o.Itself, o.Keep, o.NoFsync = p.Has(wire.FlagItself), keepOf(p.Flags), p.Has(wire.FlagNoFsync)
-	o.IO, o.RequireAttributes = p.IO, p.Has(wire.FlagRequireAttributes)
+	o.IO, o.RequireAttributes, o.OnlyLooks = p.IO, p.Has(wire.FlagRequireAttributes), p.Has(wire.FlagDryRun)
 	if p.Has(wire.FlagWhole) {
 		o.Whole = &chunker.Whole{ID: p.Stage, OnlyCheck: p.Has(wire.FlagDryRun)}
 	}

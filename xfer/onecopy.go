@@ -35,6 +35,8 @@ type OneCopy struct {
 	begun bool
 	turn  *session // the session admitted last, until it has ended
 	end   context.CancelCauseFunc
+	over  chan struct{} // closed when turn is no longer the running session
+	last  *SessionEnd   // of the session that made the copy
 }
 
 // CopyTerms encodes the copy that a client makes with these options, for the OneCopy of
@@ -218,21 +220,43 @@ func (g *OneCopy) admit(h *wire.Hello, s *session, end context.CancelCauseFunc) 
 	}
 	if g.turn != nil {
 		g.end(errSuperseded)
+		close(g.over)
 	}
-	g.turn, g.end = s, end
+	g.turn, g.end, g.over = s, end, make(chan struct{})
 	return nil
 }
 
-// left notes that a session has ended.
-func (g *OneCopy) left(s *session) {
+// left notes how a session has ended.
+func (g *OneCopy) left(s *session, how *SessionEnd) {
 	if g == nil {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.turn == s {
-		g.begun = g.begun || s.ctl.answered()
+		if g.begun = s.ctl.answered(); g.begun {
+			g.last = how
+		}
 		g.turn, g.end = nil, nil
+		close(g.over)
+	}
+}
+
+// Ended returns how the copy ended, or nil if none has begun. It waits while the copy
+// runs.
+func (g *OneCopy) Ended(ctx context.Context) (*SessionEnd, error) {
+	for {
+		g.mu.Lock()
+		running, over, last := g.turn != nil, g.over, g.last
+		g.mu.Unlock()
+		if !running {
+			return last, nil
+		}
+		select {
+		case <-over:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
 }
 

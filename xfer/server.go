@@ -251,7 +251,6 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 		}
 		return served.talk(ctx, g)
 	})
-	opens.Only.left(s)
 	d.link.Imm, d.link.QPs, d.link.Slots, d.link.ChunkBytes = d.conn.ImmKind(), s.terms.QPs, s.terms.Slots, s.terms.ChunkBytes
 	d.link.Encrypted = s.terms.Encrypted()
 	if served != nil {
@@ -259,6 +258,7 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 		end.Summary = served.summary(s, d.link, start)
 	}
 	end.Err = errors.Join(err, d.rail.Close())
+	opens.Only.left(s, &end)
 	uncount()
 	return end
 }

@@ -91,6 +91,9 @@ func codeOf(err error) int {
 	if errors.Is(err, args.ErrUsage) {
 		return exitUsage
 	}
+	if u := (*unconfirmedError)(nil); errors.As(err, &u) {
+		return u.code
+	}
 	// A peer's announcements obey the same rules as a manifest, but a fault in them is
 	// no bad manifest.
 	if isBadManifest(err) && !errors.Is(err, xfer.ErrProtocol) {

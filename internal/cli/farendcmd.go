@@ -123,7 +123,29 @@ func (p *program) serveOrigin(ctx context.Context, mux *remote.Mux, talk *remote
 	if err := talk.Offer(offer); err != nil {
 		return errors.Join(err, server.Close())
 	}
+	go tellOutcome(ctx, talk, only)
 	return server.Serve(ctx)
+}
+
+// tellOutcome answers the origin when it asks how the copy ended.
+func tellOutcome(ctx context.Context, talk *remote.Conversation, only *xfer.OneCopy) {
+	select {
+	case <-talk.OutcomeAsked():
+	case <-ctx.Done():
+		return
+	}
+	end, err := only.Ended(ctx)
+	code, why := exitError, "nothing was copied"
+	switch {
+	case err != nil:
+		return // the origin has left
+	case end == nil:
+	case end.Err != nil:
+		code, why = explain(end.Err, false).code, lineOf(end.Err)
+	case end.Summary != nil:
+		code, why = codeOfSummary(end.Summary), "not everything was copied"
+	}
+	_ = talk.Outcome(code, why) // if this fails, the pipe has ended, and the origin knows
 }
 
 // grantFor returns the copy that the origin asks for, with the paths of this host. The

@@ -22,6 +22,9 @@ import (
 const beMain = "GDRCP_TEST_BE_MAIN"
 
 func TestMain(m *testing.M) {
+	if how := os.Getenv(beLiar); how != "" {
+		os.Exit(liar(how))
+	}
 	if home := os.Getenv(beHostile); home != "" {
 		os.Exit(hostileSource(home))
 	}

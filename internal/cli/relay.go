@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"gdrcp/internal/cli/args"
 	"gdrcp/internal/remote"
@@ -62,12 +63,47 @@ func (c *copyRun) relay(ctx context.Context, p *plan) error {
 	if err != nil {
 		return from.reason(ctx, err)
 	}
+	if code == exitOK {
+		if err := to.confirm(within, from.where.host); err != nil {
+			return interruptedOr(ctx, err)
+		}
+	}
 	from.Leave()
 	to.Leave()
 	if code != exitOK {
 		return &exitCodeError{code}
 	}
 	return nil
+}
+
+// confirmTimeout is how long after the source's success the destination may take to end
+// its session.
+const confirmTimeout = time.Minute
+
+// unconfirmedError is the error of a copy that only its source calls a success.
+type unconfirmedError struct {
+	code int
+	text string
+}
+
+func (e *unconfirmedError) Error() string { return e.text }
+
+// confirm asks the destination how the copy ended that its source, the host from, calls a
+// success. The user need not trust the source.
+func (f *farEnd) confirm(ctx context.Context, from string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, confirmTimeout, fmt.Errorf("it did not say within %s how the copy ended", confirmTimeout))
+	defer cancel()
+	code, why, err := f.Talk.AskOutcome(ctx)
+	if err != nil {
+		code, why = exitError, err.Error()
+	}
+	if code == exitOK {
+		return nil
+	}
+	return &hintedError{
+		&unconfirmedError{code, fmt.Sprintf("%s reports success, but %s does not confirm it: %s", from, f.where.host, why)},
+		"look at the destination, and copy again",
+	}
 }
 
 // relayedArgs returns the options of a command line for the far end that copies. It

@@ -35,13 +35,16 @@ type Conversation struct {
 	beats   sync.WaitGroup
 	stop    chan struct{}
 	once    sync.Once
+	// asked and answered hand on outcome messages from HearInput.
+	asked    chan struct{}
+	answered chan endFields
 }
 
 // converse begins a conversation, which then owns the stream.
 func converse(conn net.Conn) *Conversation { return converseAt(conn, beatInterval, silenceTimeout) }
 
 func converseAt(conn net.Conn, beatEvery, silence time.Duration) *Conversation {
-	c := &Conversation{conn: conn, silence: silence, stop: make(chan struct{})}
+	c := &Conversation{conn: conn, silence: silence, stop: make(chan struct{}), asked: make(chan struct{}, 1), answered: make(chan endFields, 1)}
 	c.beats.Go(func() { c.beat(beatEvery) })
 	return c
 }
@@ -187,11 +190,7 @@ func (c *Conversation) AskRun(r *Run, stdout, stderr io.Writer) (exitCode int, e
 		case kindStderr:
 			_, err = stderr.Write(body)
 		case kindEnd:
-			var f endFields
-			err = decode(body, &f)
-			if err == nil && (f.Code < 0 || f.Code > 255) {
-				err = fmt.Errorf("%w: exit code %d", errMessage, f.Code)
-			}
+			f, err := decodeEnd(body)
 			return f.Code, err
 		default:
 			err = fmt.Errorf("%w: kind %d during a copy", errMessage, k)
@@ -240,7 +239,7 @@ func (c *Conversation) Refuse(why string, class uint8) error {
 }
 
 // End says how a Run ended.
-func (c *Conversation) End(exitCode int) error { return c.send(kindEnd, endFields{exitCode}) }
+func (c *Conversation) End(exitCode int) error { return c.send(kindEnd, endFields{Code: exitCode}) }
 
 // Stdout and Stderr return writers for the output of a Run.
 func (c *Conversation) Stdout() io.Writer { return &printed{c, kindStdout} }
@@ -266,8 +265,51 @@ func (p *printed) Write(b []byte) (int, error) {
 	}
 }
 
+// AskOutcome asks a far end that serves how its one copy ended, and returns the exit code
+// and, unless that is 0, the reason. It waits while the copy runs. Another goroutine has
+// to be in Hear.
+func (c *Conversation) AskOutcome(ctx context.Context) (exitCode int, why string, err error) {
+	if err := c.send(kindOutcome, nil); err != nil {
+		return 0, "", err
+	}
+	select {
+	case f := <-c.answered:
+		return f.Code, oneLine(f.Text, maxLineBytes), nil
+	case <-ctx.Done():
+		return 0, "", context.Cause(ctx)
+	}
+}
+
+// OutcomeAsked receives when the origin has called AskOutcome, if a goroutine is in
+// HearInput. Outcome answers.
+func (c *Conversation) OutcomeAsked() <-chan struct{} { return c.asked }
+
+// Outcome says how the one copy ended.
+func (c *Conversation) Outcome(exitCode int, why string) error {
+	return c.send(kindOutcome, endFields{exitCode, why})
+}
+
+// hearOutcome takes a question, whose body is empty, or an answer. There is one of either.
+func (c *Conversation) hearOutcome(body []byte) error {
+	if len(body) == 0 {
+		select {
+		case c.asked <- struct{}{}:
+		default:
+		}
+		return nil
+	}
+	f, err := decodeEnd(body)
+	if err == nil {
+		select {
+		case c.answered <- f:
+		default:
+		}
+	}
+	return err
+}
+
 // Hear waits until the other end ends the conversation, or ctx ends. It drops all
-// messages except a refusal, which becomes a RefusedError.
+// messages except an outcome, and a refusal, which becomes a RefusedError.
 func (c *Conversation) Hear(ctx context.Context) error {
 	nobody, input := io.Pipe()
 	nobody.Close()
@@ -287,6 +329,8 @@ func (c *Conversation) HearInput(ctx context.Context, input *io.PipeWriter) erro
 			err = input.Close()
 		case k == kindInput:
 			_, _ = input.Write(body) // fails if nobody reads it any more
+		case k == kindOutcome:
+			err = c.hearOutcome(body)
 		}
 		if err != nil {
 			input.CloseWithError(err)

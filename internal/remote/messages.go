@@ -24,8 +24,9 @@ import (
 const (
 	// setUpVersion is the version of these messages. From 2 on serve describes the one
 	// copy, and a far end admits no other; a far end of version 1 admits all. From 3 on
-	// a far end can be asked to read files.
-	setUpVersion     = 3
+	// a far end can be asked to read files. From 4 on a destination can be asked how its
+	// copy ended.
+	setUpVersion     = 4
 	oneCopyVersion   = 2
 	messageHeadBytes = 5
 	// maxMessageBytes bounds a body.
@@ -55,6 +56,8 @@ const (
 	kindFinding  // far end that reads: a report about a path
 	kindTally    // far end that reads: its progress
 	kindAudited  // far end that reads: the end
+
+	kindOutcome // origin, empty: how did the copy end? far end that serves: the answer
 	kindsEnd
 )
 
@@ -158,8 +161,18 @@ type refusalFields struct {
 	Class uint8  `json:"class,omitempty"`
 }
 
+// endFields are the end of a copy: its exit code, and for an outcome why.
 type endFields struct {
-	Code int `json:"code"`
+	Code int    `json:"code"`
+	Text string `json:"text,omitempty"`
+}
+
+func decodeEnd(body []byte) (f endFields, err error) {
+	err = decode(body, &f)
+	if err == nil && (f.Code < 0 || f.Code > 255) {
+		err = fmt.Errorf("%w: exit code %d", errMessage, f.Code)
+	}
+	return f, err
 }
 
 // octets and texts turn names into a form that JSON carries unchanged, and back.

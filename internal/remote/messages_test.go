@@ -146,6 +146,35 @@ func TestRefusalAfterTheOffer(t *testing.T) {
 	}
 }
 
+// The answer to an outcome is checked, and an answer that does not come keeps nobody.
+func TestOutcome(t *testing.T) {
+	for _, c := range []struct {
+		answer any
+		code   int
+		why    string
+		bad    bool
+	}{
+		{answer: endFields{0, ""}},
+		{answer: endFields{3, "no\x1b[31m\nroom"}, code: 3, why: "no[31mroom"},
+		{answer: endFields{256, ""}, bad: true},
+		{answer: endFields{-1, ""}, bad: true},
+		{answer: []byte("x"), bad: true},
+	} {
+		origin, far := conversations(t)
+		go func() { _ = far.Hear(t.Context()) }()
+		go func() {
+			<-far.OutcomeAsked()
+			_ = far.send(kindOutcome, c.answer)
+		}()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		go func() { cancel(origin.Hear(t.Context())) }()
+		code, why, err := origin.AskOutcome(ctx)
+		if code != c.code || why != c.why || errors.Is(err, errMessage) != c.bad {
+			t.Errorf("%v became %d, %q, %v", c.answer, code, why, err)
+		}
+	}
+}
+
 // controlUnread returns an origin's stream for the set-up, from which the far end reads
 // nothing.
 func controlUnread(t *testing.T) net.Conn {

@@ -147,7 +147,7 @@ func TestWhyThereIsNoFarEnd(t *testing.T) {
 		{"not a program", "/etc/passwd", ErrMissing, "cannot be started"},
 		{"another version", farEndEnv + "=4 " + self(t), ErrVersion, "test on here, mine here"},
 		{"one that is held to nothing", "printf 'gdrcp-far-end: protocol 5, version old\\n'; exec cat >/dev/null;", ErrVersion, "old on here is too old to be limited to one copy, mine here"},
-		{"a later set-up", "printf 'gdrcp-far-end: protocol 5 set-up 99, version new\\n'; exec cat >/dev/null;", ErrVersion, "new on here, mine here (set-up 99, here 3)"},
+		{"a later set-up", "printf 'gdrcp-far-end: protocol 5 set-up 99, version new\\n'; exec cat >/dev/null;", ErrVersion, "new on here, mine here (set-up 99, here 4)"},
 		{"no far end", "exit 2;", ErrVersion, FarEndCommand},
 		{"no login", "exit 255;", nil, "cannot reach or log in"},
 		{"ends", "exit 9;", nil, "exit status 9"},

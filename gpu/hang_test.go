@@ -108,6 +108,58 @@ func TestHungGPUHoldsNoClose(t *testing.T) {
 	wantLost(t, d, d.Lost())
 }
 
+// Freeing memory waits for work that was there before, and not for what others queue meanwhile.
+func TestFreeingWaitsForNoLaterWork(t *testing.T) {
+	d := openFake(t, "late=20")
+	c, err := d.Use(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closes(t, "context", c)
+	s, err := c.NewStream()
+	m, err2 := c.Alloc(4096)
+	freed, err3 := c.Alloc(4096)
+	if err := errors.Join(err, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	defer closes(t, "memory", m)
+	defer closes(t, "stream", s)
+	host, stop, ended := make([]byte, 4096), make(chan struct{}), make(chan error)
+	begun := make(chan struct{})
+	go func() {
+		for n := 0; ; n++ { // faster than the GPU does it
+			select {
+			case <-stop:
+				ended <- nil
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+			if err := s.ToDevice(m, 0, host); err != nil {
+				ended <- err
+				return
+			}
+			if n == 2 {
+				close(begun)
+			}
+		}
+	}()
+	<-begun
+	closes(t, "memory", freed)
+	close(stop)
+	if err := errors.Join(<-ended, d.Lost(), s.Drain()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Who finds a GPU that another wait found to hang tells of that wait, and of its limit.
+func TestHungGPUIsToldAsFound(t *testing.T) {
+	_, _, s, m := hangs(t, t.Context())
+	closes(t, "memory", m)
+	if err := s.Wait(); err == nil || !strings.Contains(err.Error(), "free memory on GPU 0: the GPU hangs, no answer within 5s") {
+		t.Errorf("a wait after another: %v", err)
+	}
+}
+
 // The context of a GPU that takes its time keeps nobody from another GPU.
 func TestGPUsDoNotQueue(t *testing.T) {
 	g := newGate(t)

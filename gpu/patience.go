@@ -60,8 +60,12 @@ func (c *Context) poll(ctx context.Context, limit time.Duration, op string, glan
 		now := time.Now()
 		waited, last = waited+min(now.Sub(last), patienceTick), now
 		switch {
-		case c.driver.kept[c.device.Index].hung.Load(), waited > limit: // another GPU may hang
+		case waited > limit:
 			return c.hang(op, limit)
+		case c.driver.kept[c.device.Index].hung.Load(): // which another wait found, and tells: only another GPU may hang
+			if l := c.driver.lost.Load(); l != nil {
+				return l.cause
+			}
 		case waited < spinTime:
 			runtime.Gosched()
 		default:

@@ -152,7 +152,8 @@ extern int fake_failed;
 struct context {
 	int device;
 	int retained;
-	int pending; /* operations that are queued or running */
+	struct op *oldest, **newest; /* all that is queued or runs, in the order of queueing */
+	uint64_t queued;             /* how many operations ever were */
 	size_t allocated;
 	struct block *blocks;
 	struct pin *pins;
@@ -216,7 +217,9 @@ void fake_memory_drop(struct context *ctx);
 /* stream.c */
 
 struct op {
-	struct op *next;
+	struct op *next;  /* of the stream */
+	struct op *later; /* of the context */
+	uint64_t number;  /* in the context */
 	enum { OP_COPY, OP_FILL, OP_LAUNCH, OP_RECORD, OP_VALUE } kind;
 	uint8_t *dst;
 	const uint8_t *src;
@@ -233,7 +236,8 @@ struct op {
 
 /* Queues a copy of op; s is NULL for the default stream. */
 int fake_queue(struct context *ctx, struct stream *s, const struct op *op);
-/* Waits until nothing is under way, and gives up fake_lock meanwhile. */
+/* Waits for all that was queued before, and not for what others queue meanwhile, or one that frees
+ * memory could wait for ever. Gives up fake_lock meanwhile. */
 void fake_drain(struct context *ctx);
 /* Whether work that is under way uses the host memory. */
 int fake_host_in_use(struct context *ctx, const uint8_t *mem, size_t bytes);

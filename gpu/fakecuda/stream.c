@@ -68,6 +68,18 @@ static void event_drop(struct event *e)
 		free(e);
 }
 
+/* Takes an operation from the context's, before which few others are. */
+static void forget(struct context *ctx, const struct op *op)
+{
+	struct op **at = &ctx->oldest;
+
+	while (*at != op)
+		at = &(*at)->later;
+	*at = op->later;
+	if (!*at)
+		ctx->newest = at;
+}
+
 static void finish(struct stream *s, struct op *op, int rc)
 {
 	if (op->event) {
@@ -80,7 +92,7 @@ static void finish(struct stream *s, struct op *op, int rc)
 	s->first = op->next;
 	if (!s->first)
 		s->last = &s->first;
-	s->ctx->pending--;
+	forget(s->ctx, op);
 	free(op);
 	pthread_cond_broadcast(&fake_changed);
 }
@@ -170,14 +182,21 @@ int fake_queue(struct context *ctx, struct stream *s, const struct op *op)
 	copy->next = NULL;
 	*s->last = copy;
 	s->last = &copy->next;
-	ctx->pending++;
+	copy->later = NULL;
+	copy->number = ++ctx->queued;
+	if (!ctx->oldest)
+		ctx->newest = &ctx->oldest;
+	*ctx->newest = copy;
+	ctx->newest = &copy->later;
 	pthread_cond_broadcast(&fake_changed);
 	return CUDA_SUCCESS;
 }
 
 void fake_drain(struct context *ctx)
 {
-	while (ctx->pending)
+	uint64_t last = ctx->queued;
+
+	while (ctx->oldest && ctx->oldest->number <= last)
 		pthread_cond_wait(&fake_changed, &fake_lock);
 }
 

@@ -125,24 +125,24 @@ fresh: ## `make demo` and `make test` on this commit in a minimal Debian 12 that
 # The packages whose tests take longest come first, and the rest runs beside them. Most tests wait for others more than they
 # work, so that one package more than there are processors runs at once. `go vet` is the lint's: what `go test` runs of it, it
 # would run anew for each kind of build.
-GO_TEST := .ci/again $(GO) test -vet=off -p $$(($$(nproc) + 1))
+SO_MANY := -p $$(($$(nproc) + 1))
 # For tests that run once more: they need not wait for the disk again.
 IN_MEMORY := $(shell [ "$$(df --output=avail -B1G /dev/shm 2>/dev/null | tail -n 1)" -ge 8 ] 2>/dev/null && echo TMPDIR=/dev/shm)
 
 .PHONY: test-go
 test-go: gcc test-tools ## the tests that need no device
-	$(GO_TEST) ./tests/program ./xfer ./...
+	.ci/go-test './tests/program ./xfer ./...' $(SO_MANY)
 
 .PHONY: test-race
 test-race: gcc test-tools # without what starts no goroutine, and the tests of whole programs, to which this would add nothing
-	$(IN_MEMORY) GDRCP_TEST_SEED=$(SEED) $(GO_TEST) -race -short -timeout 20m ./xfer $$($(GO) list ./... | grep -v '/\(filter\|cmdline\|tests/.*\)$$')
+	$(IN_MEMORY) GDRCP_TEST_SEED=$(SEED) .ci/go-test "./xfer $$($(GO) list ./... | grep -v '/\(filter\|cmdline\|tests/.*\)$$' | tr '\n' ' ')" $(SO_MANY) -race -short -timeout 20m
 
 .PHONY: test-nocgo
 test-nocgo: NOCGO = ./internal/inherited ./gpu ./rdma/verbs
 test-nocgo: test-tools # what is built otherwise without cgo, and of the rest what shows that it copies
 	CGO_ENABLED=0 $(GO) vet $(NOCGO)
-	CGO_ENABLED=0 $(GO_TEST) -short $(NOCGO)
-	CGO_ENABLED=0 $(GO_TEST) -short -run '^Test(Devices|PushAndPull|SingleFile|Encrypted|Streams|Targets|Transports|JSON)' ./tests/program ./xfer ./internal/cli
+	CGO_ENABLED=0 .ci/go-test '$(NOCGO)' $(SO_MANY) -short
+	CGO_ENABLED=0 .ci/go-test './tests/program ./xfer ./internal/cli' $(SO_MANY) -short -run '^Test(Devices|PushAndPull|SingleFile|Encrypted|Streams|Targets|Transports|JSON)'
 
 .PHONY: test-bed
 test-bed: gcc test-tools ## the bed's own test, and the tests that need RDMA devices, in it

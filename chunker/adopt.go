@@ -107,7 +107,7 @@ func (s *Sink) adoptFirst(names []string) (taken bool, err error) {
 	return false, nil
 }
 
-// lockStage locks a staging directory that this user made and nobody uses. The caller
+// lockStage locks a staging directory that gdrcp made for this user and nobody uses. The caller
 // owns the descriptor, which holds the lock. It is negative where that is not possible;
 // inUse says that another copy has the lock.
 func lockStage(dirfd int, name string) (fd int, st *unix.Stat_t, inUse bool) {
@@ -118,7 +118,7 @@ func lockStage(dirfd int, name string) (fd int, st *unix.Stat_t, inUse bool) {
 	st = new(unix.Stat_t)
 	var named unix.Stat_t
 	err = fstat(fd, st)
-	if err == nil && !isOwn(st) {
+	if err == nil && !(isOwn(st) && mayTakeStage(dirfd, fd)) {
 		err = unix.EPERM
 	}
 	if err == nil {
@@ -182,7 +182,8 @@ func (s *Sink) claimStage(h *dirHandle) error {
 	if err := fstatat(s.base.fd, s.stage.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || inodeOf(&st) != h.inode {
 		return ErrChanged
 	}
-	return nil // a file system without locks lets nobody adopt it
+	_ = setTreeMark(fd, markStaging) // without a mark see mayTakeStage
+	return nil                       // a file system without locks lets nobody adopt it
 }
 
 // IsAdopted reports whether the sink goes on in what an earlier copy of the same tree

@@ -283,7 +283,7 @@ func TestTreesOfOtherHosts(t *testing.T) {
 	left.Close()
 	adopts := func(id StageID, later time.Duration) bool {
 		t.Helper()
-		s := onNFS(openSink(t, SinkOptions{Dest: filepath.Join(dir, "other"), Whole: &Whole{ID: id}}), later)
+		s := onNFS(openSink(t, SinkOptions{Dest: filepath.Join(dir, "other"), Whole: &Whole{ID: id, Force: true}}), later)
 		s.leaf, s.stage.leaf = "tree", "tree"
 		s.stage.name = stageStem("tree") + filepath.Base(s.stage.name)[len(stageStem("tree")):]
 		if err := s.adoptStage(); err != nil {

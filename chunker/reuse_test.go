@@ -55,7 +55,7 @@ func TestReuse(t *testing.T) {
 				c.change(t, path)
 			}
 			before, _ := os.Lstat(path)
-			s := openSink(t, SinkOptions{Dest: dir + "/tree", Keep: c.keep, Whole: &Whole{ID: NewStageID()}})
+			s := openSink(t, SinkOptions{Dest: dir + "/tree", Keep: c.keep, Whole: &Whole{ID: NewStageID(), Force: true}})
 			e := fileEntry("d/f", "same")
 			e.Mode, e.MtimeNs = 0o604, old.UnixNano()
 			wholeTop(t, s)

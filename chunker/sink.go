@@ -87,7 +87,8 @@ type Sink struct {
 
 	dirs *dirCache
 
-	stage *stage // of a tree that is to appear whole, or nil
+	stage *stage   // of a tree that is to appear whole, or nil
+	old   *oldTree // that such a tree would replace, or nil
 
 	partials partialPlace
 

@@ -41,6 +41,10 @@ func NewStageID() (id StageID) {
 // that is there cannot be replaced in one.
 var ErrNoExchange = errors.New("its file system cannot exchange two directories (renameat2, RENAME_EXCHANGE)")
 
+// ErrForeign: the tree would replace a directory that holds what the source does not have, and
+// that no tree of gdrcp's was.
+var ErrForeign = errors.New("the source does not have it, and --atomic-dir did not make this directory; --force-replace replaces it all the same")
+
 // ErrBadTop: what is at the final name cannot be replaced by a tree.
 var ErrBadTop = errors.New("it cannot be replaced by a tree")
 
@@ -49,6 +53,9 @@ type Whole struct {
 	ID StageID
 	// OnlyCheck: nothing is to be made. The sink looks at the tree that is there.
 	OnlyCheck bool
+	// Force: a directory that is there is replaced whatever it holds. Without it see
+	// Replaced.
+	Force bool
 }
 
 // stage is a sink's staging directory.
@@ -118,6 +125,9 @@ func (s *Sink) beginStage() error {
 
 // checkTop makes sure that what is at the final name can be exchanged with a directory.
 func (s *Sink) checkTop() error {
+	if strings.HasSuffix(s.opt.Dest, "/") {
+		return kindOf(ErrBadTop, "a slash at the end would name a directory to copy into; name the tree itself")
+	}
 	var st unix.Stat_t
 	err := fstatat(s.base.fd, s.leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
 	switch {
@@ -131,6 +141,9 @@ func (s *Sink) checkTop() error {
 		return kindOf(ErrBadTop, "it is not a directory")
 	case isMount(s.base.fd, s.leaf, &st, s.base.inode.Dev):
 		return kindOf(ErrBadTop, "a file system is mounted there")
+	}
+	if err := s.lookAtOld(); err != nil {
+		return err
 	}
 	if err := s.tryExchange(); err != nil || fsType(s.base.fd) != unix.OVERLAYFS_SUPER_MAGIC {
 		return err
@@ -199,6 +212,7 @@ func (s *Sink) tryRename() error {
 		return nil
 	}
 	defer closeQuietly(fd)
+	_ = setTreeMark(fd, markStaging)
 	const inside = "full"
 	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil || unix.Mkdirat(fd, inside, 0o700) != nil {
 		return nil
@@ -244,6 +258,7 @@ func (s *Sink) Commit() error {
 		return opErr("rename the new tree to", s.dest, err)
 	}
 	st.done = true
+	_ = setTreeMark(st.fd, markWhole)
 	_ = unix.Flock(st.fd, unix.LOCK_UN) // the next copy that replaces it locks it
 	if st.replaced {
 		s.takeReplaced()
@@ -270,8 +285,22 @@ func (s *Sink) giveName() error {
 	case old.Mode&unix.S_IFMT != unix.S_IFDIR:
 		return ErrNotDir
 	}
+	fd, err := s.openOld()
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(fd)
+	// Marked before, a tree that a crash leaves under the staging name can be removed.
+	marked, _ := hasTreeMark(fd, markStaging, markWhole, markReplaced)
+	_ = setTreeMark(fd, markReplaced)
 	err = exchange(s.base.fd, st.name, st.leaf)
-	st.replaced = err == nil
+	switch st.replaced = err == nil; {
+	case st.replaced:
+	case marked:
+		_ = setTreeMark(fd, markWhole)
+	default:
+		_ = unix.Fremovexattr(fd, treeMark)
+	}
 	return err
 }
 
@@ -364,8 +393,8 @@ func (s *Sink) closeStage() {
 	}
 }
 
-// removeLeftoverStage removes a staging directory that no copy uses, nor may on another
-// host, and that belongs to this user, or for root to any. It reports whether it is gone.
+// removeLeftoverStage removes a staging directory that gdrcp made, that no copy uses, nor may on
+// another host, and that belongs to this user, or for root to any. It reports whether it is gone.
 // looked, or nil, is called for each name, told, or nil, gets what becomes of it, and stop,
 // or nil, ends it.
 func removeLeftoverStage(in *hostsIn, name string, olderThan time.Duration, now time.Time, looked func(), told func(Removal), stop <-chan struct{}) bool {
@@ -384,6 +413,14 @@ func removeLeftoverStage(in *hostsIn, name string, olderThan time.Duration, now 
 	}
 	if fstatat(dirfd, name, &named, unix.AT_SYMLINK_NOFOLLOW) != nil || inodeOf(&named) != inodeOf(&st) {
 		return false
+	}
+	if !mayTakeStage(dirfd, fd) {
+		rmdir := func() error { return unix.Unlinkat(dirfd, name, unix.AT_REMOVEDIR) }
+		if !mayTakeAny(dirfd) || uninterrupted(rmdir) != nil { // with nothing in it, nothing is lost
+			in.fail(name, ErrNoMark)
+			return false
+		}
+		return true
 	}
 	if in.blind() {
 		// A copy on another host may get the lock as well: nobody goes on with this name.

@@ -48,7 +48,7 @@ func TestTreeOverOverlay(t *testing.T) {
 			makeTree(t, dir, c.upper...)
 			was := listTree(t, dir)
 			if !c.replaces {
-				if _, err := OpenSink(SinkOptions{Dest: dir + "/tree", Whole: &Whole{ID: NewStageID()}}); !errors.Is(err, ErrNoExchange) {
+				if _, err := OpenSink(SinkOptions{Dest: dir + "/tree", Whole: &Whole{ID: NewStageID(), Force: true}}); !errors.Is(err, ErrNoExchange) {
 					t.Errorf("%v, want %v", err, ErrNoExchange)
 				}
 				wantTree(t, dir, was...)
@@ -68,7 +68,7 @@ func TestTreeOfLowerLayerAtTheEnd(t *testing.T) {
 	dir := mountOverlay(t, "redirect_dir=off", "other/", "other/a=old")
 	s := wholeSink(t, dir, "tree", NewStageID())
 	putEach(t, s, "a=A")
-	s.stage.leaf = "other"
+	s.leaf, s.stage.leaf = "other", "other"
 	if err := s.Commit(); !errors.Is(err, ErrNoExchange) {
 		t.Errorf("%v, want %v", err, ErrNoExchange)
 	}

@@ -17,7 +17,7 @@ import (
 // wholeSink opens a sink of a tree that is to appear as dir/name, and makes its top.
 func wholeSink(t *testing.T, dir, name string, id StageID) *Sink {
 	t.Helper()
-	s := openSink(t, SinkOptions{Dest: filepath.Join(dir, name), Whole: &Whole{ID: id}})
+	s := openSink(t, SinkOptions{Dest: filepath.Join(dir, name), Whole: &Whole{ID: id, Force: true}})
 	wholeTop(t, s)
 	return s
 }
@@ -185,7 +185,7 @@ func TestNamesThatNoTreeCanGet(t *testing.T) {
 	dir := t.TempDir()
 	makeTree(t, dir, "file=f", "real/", "link>real", "dangling>none")
 	for name, want := range map[string]error{"file": ErrBadTop, "link": ErrBadTop, "dangling": ErrBadTop, ".": ErrBadTop, "real/..": ErrBadTop, "none/tree": unix.ENOENT} {
-		s, err := OpenSink(SinkOptions{Dest: dir + "/" + name, Whole: &Whole{ID: NewStageID()}})
+		s, err := OpenSink(SinkOptions{Dest: dir + "/" + name, Whole: &Whole{ID: NewStageID(), Force: true}})
 		if !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", name, err, want)
 		}
@@ -195,7 +195,7 @@ func TestNamesThatNoTreeCanGet(t *testing.T) {
 	}
 	root := openRoot(t, dir)
 	for _, name := range []string{"", "/", ".", stageStem("x") + randomDigits() + "/y"} {
-		if _, err := OpenSink(SinkOptions{Dest: name, Root: root, Whole: &Whole{ID: NewStageID()}}); err == nil {
+		if _, err := OpenSink(SinkOptions{Dest: name, Root: root, Whole: &Whole{ID: NewStageID(), Force: true}}); err == nil {
 			t.Errorf("%q below a root: no error", name)
 		}
 	}
@@ -217,7 +217,7 @@ func TestTreeOverAMount(t *testing.T) {
 		if err := mount(at); err != nil {
 			without(t, "mount: "+err.Error())
 		}
-		_, err := OpenSink(SinkOptions{Dest: at, Whole: &Whole{ID: NewStageID()}})
+		_, err := OpenSink(SinkOptions{Dest: at, Whole: &Whole{ID: NewStageID(), Force: true}})
 		if !errors.Is(err, ErrBadTop) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -331,7 +331,7 @@ func TestNoExchange(t *testing.T) {
 	d := serveByFUSE(t)
 	d.noExchange = true
 	makeTree(t, d.below, "tree/", "tree/a=old")
-	if _, err := OpenSink(SinkOptions{Dest: d.mount + "/tree", Whole: &Whole{ID: NewStageID()}}); !errors.Is(err, ErrNoExchange) {
+	if _, err := OpenSink(SinkOptions{Dest: d.mount + "/tree", Whole: &Whole{ID: NewStageID(), Force: true}}); !errors.Is(err, ErrNoExchange) {
 		t.Errorf("%v", err)
 	}
 	wantTree(t, d.below, "tree/", "tree/a=old")

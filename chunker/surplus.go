@@ -17,6 +17,8 @@ import (
 // One goroutine may use it at a time.
 type Surplus struct {
 	sink   *Sink
+	rules  *DeleteRules
+	old    *oldTree // whose directories are compared, instead of the copy's, or nil
 	names  *nameStack
 	levels []surplusLevel
 	last   string
@@ -46,7 +48,7 @@ type surplusLevel struct {
 // Surplus begins a comparison of this sink's directories with the source's. The caller
 // closes the Surplus, before the sink. See AllowDelete.
 func (s *Sink) Surplus() *Surplus {
-	u := &Surplus{sink: s, names: newNameStack()}
+	u := &Surplus{sink: s, rules: s.deletes, names: newNameStack()}
 	u.levels = []surplusLevel{{names: u.names.begin()}}
 	return u
 }
@@ -74,7 +76,7 @@ func (u *Surplus) Has(path string, isDir bool) error {
 	if path == "." && len(u.levels) > 1 || strings.IndexByte(leaf, '/') >= 0 {
 		return kindErr("compare", path, ErrOrder)
 	}
-	if err := u.take(l, leaf); err != nil {
+	if err := u.take(l, leaf, isDir); err != nil {
 		return err
 	}
 	if isDir {
@@ -103,7 +105,24 @@ func (u *Surplus) Gone(path string) error {
 }
 
 // End says that the source has nothing more.
-func (u *Surplus) End() error { return u.advance("", true) }
+func (u *Surplus) End() error {
+	err := u.advance("", true)
+	if err == nil && u.old != nil {
+		u.old.free = true
+	}
+	return err
+}
+
+// target is where a directory of the comparison is, below the sink's base.
+func (u *Surplus) target(op, dir string) (string, error) {
+	switch {
+	case u.old == nil:
+		return u.sink.target(op, dir)
+	case dir == ".":
+		return u.sink.leaf, nil
+	}
+	return u.sink.leaf + "/" + dir, nil
+}
 
 // advance goes on to the directory that path is in; with end, it leaves all
 // directories.
@@ -121,7 +140,7 @@ func (u *Surplus) advance(path string, end bool) error {
 		if l.path == "" || (!end && manifest.IsBelow(path, l.path)) {
 			return nil
 		}
-		if err := u.take(l, ""); err != nil {
+		if err := u.take(l, "", false); err != nil {
 			return err
 		}
 		u.names.drop(&l.names)
@@ -146,7 +165,13 @@ func (u *Surplus) enter(dir string) error {
 			return err
 		}
 		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, ErrNotDir) {
-			u.sink.deletes.Told(Removal{Path: dir, Dir: true, Err: err})
+			u.rules.Told(Removal{Path: dir, Dir: true, Err: err})
+			if above := &u.levels[len(u.levels)-1]; u.old != nil && above.id != (manifest.Inode{}) {
+				_, leaf := splitPath(dir)
+				if err := u.found(above, leaf); err != nil { // with all that nobody can list
+					return err
+				}
+			}
 		}
 		u.names.drop(&l.names)
 		l.names = u.names.begin()
@@ -158,7 +183,7 @@ func (u *Surplus) enter(dir string) error {
 // readDir reads a level's names. An opError is about the directory, any other
 // about the temporary file.
 func (u *Surplus) readDir(l *surplusLevel, dir string) error {
-	target, err := u.sink.target("read", dir)
+	target, err := u.target("read", dir)
 	if err != nil {
 		return err
 	}
@@ -172,7 +197,7 @@ func (u *Surplus) readDir(l *surplusLevel, dir string) error {
 	} else {
 		l.topDev = above.topDev
 	}
-	if h.fresh || u.sink.deletes.StaysOn && h.inode.Dev != l.topDev {
+	if h.fresh || u.rules.StaysOn && h.inode.Dev != l.topDev {
 		return nil // nothing foreign is in it, or the rules keep out of it
 	}
 	h.reading.Lock()
@@ -197,20 +222,24 @@ func (u *Surplus) readDir(l *surplusLevel, dir string) error {
 // leaf is empty. The names before leaf are surplus, except temporary files: those
 // belong to a copy that is running, or a sweep removes them. In a staging directory
 // nobody else has any: what this copy still uses has lost that name before Remove.
-func (u *Surplus) take(l *surplusLevel, leaf string) error {
+func (u *Surplus) take(l *surplusLevel, leaf string, isDir bool) error {
 	listed := false
 	for {
 		name, more := u.names.peek(&l.names)
 		if !more || (leaf != "" && string(name) > leaf) {
-			if leaf != "" && !listed {
+			switch {
+			case leaf == "":
+			case u.old != nil && listed:
+				return u.takeOld(l, leaf, isDir)
+			case u.old == nil && !listed:
 				u.lookForAlias(l, leaf)
 			}
 			return nil
 		}
-		u.sink.deletes.looked()
+		u.rules.looked()
 		if string(name) == leaf {
 			listed = true
-		} else if u.sink.IsAdopted() || !isReservedName(name) && !u.sink.isPartialsName(name) {
+		} else if u.old == nil && u.sink.IsAdopted() || !isReservedName(name) && !u.sink.isPartialsName(name) {
 			if err := u.found(l, string(name)); err != nil {
 				return err
 			}
@@ -253,6 +282,9 @@ func (u *Surplus) lookForAlias(l *surplusLevel, leaf string) {
 const foundAt = 16
 
 func (u *Surplus) found(l *surplusLevel, name string) error {
+	if u.old != nil && !u.old.free && l.path == "." {
+		return kindErr("replace", joinPath(u.sink.dest, name), ErrForeign)
+	}
 	if u.out == nil {
 		list, err := u.list.begin()
 		if err != nil {
@@ -270,15 +302,19 @@ func (u *Surplus) found(l *surplusLevel, name string) error {
 // returns is of the temporary file. Directories from which something is removed keep
 // their modes and, if the copy keeps times, their times.
 func (u *Surplus) Remove() error {
+	return u.eachFound(u.sink.newRemover())
+}
+
+// eachFound has a remover go through what was found, and closes it.
+func (u *Surplus) eachFound(r *remover) error {
+	defer r.close()
 	if u.out == nil {
 		return nil
 	}
 	if err := u.out.flush(); err != nil {
 		return err
 	}
-	r := u.sink.newRemover()
-	defer r.close()
-	c := clearing{sink: u.sink, remover: r}
+	c := clearing{surplus: u, remover: r}
 	defer c.leave()
 	list := run{next: u.out.start, stop: u.list.size}
 	for !r.stopped() {
@@ -296,7 +332,7 @@ func (u *Surplus) Close() error { return errors.Join(u.list.close(), u.names.spi
 
 // clearing is the directory from which something is being removed.
 type clearing struct {
-	sink    *Sink
+	surplus *Surplus
 	remover *remover
 	dir     string // path of its entry
 	h       *dirHandle
@@ -313,7 +349,7 @@ func (c *clearing) remove(path string, at manifest.Inode) {
 			return
 		}
 	}
-	if c.sink.wasFoundFolding(c.h.inode) {
+	if c.surplus.old == nil && c.surplus.sink.wasFoundFolding(c.h.inode) {
 		c.remover.told(path, false, ErrFolds)
 		return
 	}
@@ -324,14 +360,14 @@ func (c *clearing) remove(path string, at manifest.Inode) {
 // and another put in its place: enter accepts only the directory that was read, and
 // only at its path.
 func (c *clearing) enter(dir string, want manifest.Inode) error {
-	target, err := c.sink.target("delete in", dir)
+	target, err := c.surplus.target("delete in", dir)
 	if err != nil {
 		return err
 	}
-	if err := c.sink.checkStillAt(target, want); err != nil {
+	if err := c.surplus.sink.checkStillAt(target, want); err != nil {
 		return err
 	}
-	h, err := c.sink.dir(target)
+	h, err := c.surplus.sink.dir(target)
 	if err != nil {
 		return err
 	}
@@ -357,12 +393,12 @@ func (c *clearing) leave() {
 	if c.remover.rules.DryRun {
 		return
 	}
-	c.sink.markUnsynced(h)
+	c.surplus.sink.markUnsynced(h)
 	var now unix.Stat_t
 	err := fstat(h.fd, &now)
-	if err == nil && c.sink.opt.Keep.Times && now.Mtim != c.was.Mtim {
+	if err == nil && c.surplus.sink.opt.Keep.Times && now.Mtim != c.was.Mtim {
 		err = setTimespec(h.fd, ".", c.was.Atim, c.was.Mtim)
-		err = opErr("set time of", c.dir, c.sink.lacks(AttributeTime, c.dir, h, err))
+		err = opErr("set time of", c.dir, c.surplus.sink.lacks(AttributeTime, c.dir, h, err))
 	}
 	if err == nil && now.Mode != c.was.Mode {
 		err = opErr("set mode of", c.dir, fchmod(h.fd, c.was.Mode&0o7777))

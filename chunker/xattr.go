@@ -174,10 +174,11 @@ func (c *xattrCalls) names() ([]string, error) {
 // isSystemXattr reports whether an attribute is in the system namespace, or has what one
 // there has. Those are ACLs and the like, whose meaning is not in their bytes alone
 // (rsync's -X leaves them out too). To root, XFS lists the ACLs a second time, by names
-// of its own (SGI_ACL_FILE and SGI_ACL_DEFAULT, fs/xfs/libxfs/xfs_da_format.h).
+// of its own (SGI_ACL_FILE and SGI_ACL_DEFAULT, fs/xfs/libxfs/xfs_da_format.h). The mark of a
+// tree is of one directory alone.
 func isSystemXattr(name string) bool {
 	switch name {
-	case "trusted.SGI_ACL_FILE", "trusted.SGI_ACL_DEFAULT":
+	case "trusted.SGI_ACL_FILE", "trusted.SGI_ACL_DEFAULT", treeMark:
 		return true
 	}
 	return strings.HasPrefix(name, "system.")
@@ -259,10 +260,10 @@ func (t *Tree) Xattrs(f *Found, lacks func(attribute string, err error) error) (
 // others say what a program may do (capabilities, labels of a security module), or what
 // an overlay shows.
 func (s *Sink) keepsXattr(name string) bool {
-	if strings.HasPrefix(name, "user.") {
-		return true
+	if isSystemXattr(name) {
+		return false
 	}
-	return os.Geteuid() == 0 && !isSystemXattr(name) && s.opt.Root == nil
+	return strings.HasPrefix(name, "user.") || os.Geteuid() == 0 && s.opt.Root == nil
 }
 
 // isLeftOut reports whether failing to set an attribute is no error. That holds outside

@@ -49,7 +49,7 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 	}
 	o.grows = o.grownSlots(o.Slots)
 	h.Paths, h.Terms.Name = []string{dst}, chunker.BaseName(sources[0])
-	if err := o.checkWhole(sources); err != nil {
+	if err := o.checkWhole(sources, dst); err != nil {
 		return nil, err
 	}
 	if len(sources) > 1 {
@@ -105,7 +105,7 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	}
 	o.grows = o.grownSlots(o.Slots)
 	h.Paths = paths
-	if err := o.checkWhole(paths); err != nil {
+	if err := o.checkWhole(paths, dst); err != nil {
 		return nil, err
 	}
 	if len(paths) > 1 {
@@ -246,7 +246,7 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 		{o.resumes(), wire.FlagResume}, {o.resumes() && (o.Recheck || o.Manifest != ""), wire.FlagRecheck}, {o.VerifyWritten, wire.FlagReadBack},
 		{o.Recursive, wire.FlagRecursive}, {o.Follow, wire.FlagFollow}, {o.NoFsync, wire.FlagNoFsync},
 		{o.Times && !o.IgnoreTimes, wire.FlagSameStays},
-		{local.FlushAlways, wire.FlagFlush}, {local.Direct, wire.FlagDirect}, {o.Encrypt, wire.FlagEncrypt},
+		{local.FlushAlways, wire.FlagFlush}, {local.Direct, wire.FlagDirect}, {o.Encrypt, wire.FlagEncrypt}, {o.ForceReplace, wire.FlagForceReplace},
 	} {
 		if f.on {
 			h.Terms.Flags |= f.flag
@@ -259,6 +259,7 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 	if o.Whole {
 		h.Terms.Flags |= wire.FlagItself | wire.FlagWhole
 		h.Terms.Stage = o.Tries.stageID()
+		h.Replaced = true
 	}
 	o.Tries.goesOn(&h.Terms)
 	return h, nil
@@ -286,7 +287,10 @@ func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Opt
 			return err
 		}
 		s.terms, s.into = h.Terms, w.Into
-		s.knowsRegions, s.knowsNear, s.knowsUnkept = w.Regions, w.Rails > 0, w.Unkept
+		s.knowsRegions, s.knowsNear, s.knowsUnkept, s.knowsReplaced = w.Regions, w.Rails > 0, w.Unkept, w.Replaced
+		if h.Terms.Mode == wire.ModePush && h.Replaced && !w.Replaced {
+			return fmt.Errorf("%w: the gdrcp at the destination is older and would replace any directory with --atomic-dir: update it", rdma.ErrUnsupported)
+		}
 		if w.MostSlots > 0 {
 			s.growth.bound, s.growth.far = o.grows, max(s.terms.Slots-o.Slots, 0)
 		}

@@ -44,6 +44,7 @@ func TestOptionsAreSent(t *testing.T) {
 		"IgnoreTimes":    func(o *Options) { o.IgnoreTimes = true },
 		"SizeOnly":       func(o *Options) { o.SizeOnly = true },
 		"Whole":          func(o *Options) { o.Whole = true },
+		"ForceReplace":   func(o *Options) { o.ForceReplace = true },
 		"Checksum":       func(o *Options) { o.Checksum = true },
 		"AppendVerify":   func(o *Options) { o.AppendVerify = true },
 		"InPlace":        func(o *Options) { o.InPlace = true },

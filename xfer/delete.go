@@ -34,11 +34,12 @@ type deleteCounts struct {
 }
 
 // forLaterTry returns what a try that was cut off leaves to the next one. anew says that the
-// next one counts entries anew; what has been deleted it cannot find again.
-func (d deleteCounts) forLaterTry(dry, anew bool) deleteCounts {
+// next one counts entries anew; what has been deleted it cannot find again, unless again says that
+// it can.
+func (d deleteCounts) forLaterTry(again, anew bool) deleteCounts {
 	d.notDeleted = false
 	d.unlisted = d.unlisted && !anew
-	if dry {
+	if again {
 		d.deleted, d.again = 0, d.listed
 	}
 	return d
@@ -124,7 +125,7 @@ func (a *copyResults) bookRemoval(f wire.DeleteOutcome, path, text string) {
 type deletion struct {
 	sink    *sink
 	ctx     context.Context
-	surplus *chunker.Surplus
+	surplus *chunker.Surplus // nil: nothing is removed
 
 	tooMany atomic.Int64 // how many entries --max-delete kept from deletion
 
@@ -135,16 +136,18 @@ type deletion struct {
 	batch []byte    // of wire.MsgDeleted
 	sent  time.Time // when the last message was
 	err   error     // of sending the batch
-	// quiet: what is removed is not of the destination, but left by an earlier copy in a
-	// staging directory. stale is what of it could not be removed.
-	quiet bool
-	stale []wire.Unsettled
+	// whole: the tree appears whole. What is removed is not of the destination, but left by
+	// an earlier copy in a staging directory. stale is what of it could not be removed.
+	// replaced finds what is lost with the directory that the tree replaces, or is nil.
+	whole    bool
+	stale    []wire.Unsettled
+	replaced *chunker.Surplus
 }
 
 // beginDeletion prepares the deletion where the options want one.
 func (k *sink) beginDeletion(ctx context.Context) {
-	if k.makesWhole() && k.store.IsAdopted() {
-		k.beginExactness(ctx)
+	if k.session.terms.Has(wire.FlagWhole) {
+		k.beginWhole(ctx)
 	}
 	if !k.session.terms.Has(wire.FlagDelete) {
 		return
@@ -184,7 +187,21 @@ func (d *deletion) has(e *wire.AnnouncedEntry) error {
 	if d.isOff() {
 		return nil
 	}
-	return asProtocol(d.surplus.Has(e.Path, e.Type == manifest.Dir && (d.quiet || !e.Elsewhere)))
+	isDir := e.Type == manifest.Dir && (d.whole || !e.Elsewhere)
+	return d.each(func(u *chunker.Surplus) error { return u.Has(e.Path, isDir) })
+}
+
+// each calls do for both comparisons.
+func (d *deletion) each(do func(u *chunker.Surplus) error) error {
+	for _, u := range []*chunker.Surplus{d.replaced, d.surplus} {
+		if u == nil {
+			continue
+		}
+		if err := do(u); err != nil {
+			return asProtocol(err)
+		}
+	}
+	return nil
 }
 
 // isOff reports whether it is certain that nothing will be deleted. What the source has
@@ -202,12 +219,12 @@ func (d *deletion) refused(path string, x *wire.Exception) error {
 	}
 	switch x.Outcome {
 	case Skipped:
-		if d.quiet {
+		if d.whole {
 			return nil
 		}
-		return asProtocol(d.surplus.Has(path, false))
+		return d.each(func(u *chunker.Surplus) error { return u.Has(path, false) })
 	case Changed:
-		return asProtocol(d.surplus.Gone(path))
+		return d.each(func(u *chunker.Surplus) error { return u.Gone(path) })
 	}
 	return nil
 }
@@ -224,7 +241,7 @@ func (d *deletion) hearEnd() error {
 	if d.isOff() {
 		return nil
 	}
-	return d.surplus.End()
+	return d.each((*chunker.Surplus).End)
 }
 
 // run deletes what the source does not have, once everything else has ended, and tells
@@ -233,8 +250,8 @@ func (d *deletion) run(ctx context.Context) error {
 	if d == nil {
 		return nil
 	}
-	if d.quiet {
-		return d.removeStale()
+	if d.whole {
+		return d.runWhole(ctx)
 	}
 	if d.sink.results.isUnlisted() {
 		d.record(wire.DeletedNone, ".", "")
@@ -251,6 +268,11 @@ func (d *deletion) run(ctx context.Context) error {
 		}
 		d.record(wire.DeletedFailed, ".", fmt.Sprintf("--max-delete kept %d %s from deletion: run again, or allow more", n, what))
 	}
+	return d.flush()
+}
+
+// flush tells the source what it has not been told yet.
+func (d *deletion) flush() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.batch) > 0 {
@@ -260,10 +282,14 @@ func (d *deletion) run(ctx context.Context) error {
 }
 
 func (d *deletion) close() error {
-	if d == nil {
-		return nil
+	var err error
+	if d != nil {
+		_ = d.each(func(u *chunker.Surplus) error {
+			err = errors.Join(err, u.Close())
+			return nil
+		})
 	}
-	return d.surplus.Close()
+	return err
 }
 
 // removed takes the outcome of an entry that was to be deleted, for the results of both
@@ -277,6 +303,8 @@ func (d *deletion) removed(r chunker.Removal) {
 	case r.Err == nil && r.Dir:
 		f = wire.DeletedDir
 	case r.Err == nil:
+	case d.whole && !errors.Is(r.Err, chunker.ErrNotEmpty):
+		f = wire.DeletedDir // nobody can list it, and it goes
 	case errors.Is(r.Err, chunker.ErrNotEmpty):
 		f, text = wire.DeletedNotEmpty, r.Err.Error()
 	default:
@@ -320,7 +348,7 @@ func (d *deletion) looked() {
 // sendLocked tells the source the collected outcomes. Without any, the message is
 // empty.
 func (d *deletion) sendLocked() {
-	if d.err == nil {
+	if d.err == nil && (!d.whole || d.sink.session.knowsReplaced) {
 		d.err = d.sink.session.ctl.send(d.ctx, wire.MsgDeleted, d.batch)
 	}
 	d.batch, d.sent = d.batch[:0], time.Now()
@@ -328,7 +356,7 @@ func (d *deletion) sendLocked() {
 
 // hearDeleted takes the outcomes of the sink's deletion.
 func (s *source) hearDeleted(body []byte) error {
-	if !s.session.terms.Has(wire.FlagDelete) {
+	if !s.session.terms.Has(wire.FlagDelete | wire.FlagWhole) {
 		return fmt.Errorf("%w: the peer deleted files, but deletion was not asked for", ErrProtocol)
 	}
 	s.tally.Step()

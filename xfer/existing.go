@@ -18,7 +18,7 @@ func (o *Options) checkSinkOptions() error {
 	if o.DeleteExcluded {
 		o.Delete, o.Rules = true, filter.SenderOnly(o.Rules)
 	}
-	if !o.Delete {
+	if !o.Delete && !o.Whole {
 		o.MaxDelete = 0 // as in rsync, it bounds nothing without Delete
 	}
 	sizes := o.fileSizes()
@@ -27,6 +27,8 @@ func (o *Options) checkSinkOptions() error {
 		return fmt.Errorf("%w: --delete needs whole directories, and --files-from names only parts of one", ErrUsage)
 	case o.Delete && !o.Recursive:
 		return fmt.Errorf("%w: --delete does not work without --recursive (-r)", ErrUsage)
+	case o.ForceReplace && !o.Whole:
+		return fmt.Errorf("%w: --force-replace goes with --atomic-dir only", ErrUsage)
 	case o.Whole && o.wholeProblem() != "":
 		return fmt.Errorf("%w: %s", ErrUsage, o.wholeProblem())
 	case o.Checksum && (o.SizeOnly || o.AppendVerify):

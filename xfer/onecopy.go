@@ -176,7 +176,7 @@ func otherOptions(granted, other uint64) string {
 		{wire.FlagIgnoreExisting, "--ignore-existing"}, {wire.FlagExisting, "--existing"}, {wire.FlagDelete, "--delete"}, {wire.FlagNoFsync, "--no-fsync"},
 		{wire.FlagEncrypt, "--encrypt"}, {wire.FlagRules, "filter rules"}, {wire.FlagListed, "--files-from"}, {wire.FlagStream, "a stream"}, {wire.FlagGrowing, "--copy-growing"},
 		{wire.FlagOneFileSystem, "--one-file-system"}, {wire.FlagSizes, "bounds of size"}, {wire.FlagResume, "resume"}, {wire.FlagRecheck, "--recheck"},
-		{wire.FlagReadBack, "--verify-written"}, {wire.FlagItself, "a destination that is the copy itself"}, {wire.FlagWhole, "--atomic-dir"},
+		{wire.FlagReadBack, "--verify-written"}, {wire.FlagItself, "a destination that is the copy itself"}, {wire.FlagWhole, "--atomic-dir"}, {wire.FlagForceReplace, "--force-replace"},
 		{wire.FlagMany, "several sources"},
 	} {
 		switch {

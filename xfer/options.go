@@ -90,6 +90,10 @@ type Options struct {
 	// Whole makes the copy of one directory appear at the destination in one step, or not
 	// at all. The destination is the copy itself.
 	Whole bool
+	// ForceReplace, with Whole, replaces a directory that is there whatever it holds. Without
+	// it the directory must be one that Whole made, or hold nothing at its top that the source
+	// does not have.
+	ForceReplace bool
 	// Checksum compares files of the same size by the digests of their pieces, and sends
 	// only what differs.
 	Checksum bool

@@ -59,6 +59,7 @@ type copyResults struct {
 	verified bool
 	withheld bool   // the tree, which was to appear whole, has not
 	dry      bool   // the copy copies nothing: the roots are of nothing
+	whole    bool   // the copy makes a tree that appears whole
 	read     DiskIO // how files came from the disk
 	written  DiskIO // how files got to the disk
 	deletes  deleteCounts
@@ -95,7 +96,7 @@ type refusedCounts struct {
 }
 
 func newCopyResults(p *wire.Terms, o *Options) (*copyResults, error) {
-	a := &copyResults{report: o.report, tally: o.Tally, pieceBytes: p.PieceBytes, dry: p.Has(wire.FlagDryRun), roots: manifest.NewRoots(p.Hash, p.PieceBytes)}
+	a := &copyResults{report: o.report, tally: o.Tally, pieceBytes: p.PieceBytes, dry: p.Has(wire.FlagDryRun), whole: p.Has(wire.FlagWhole), roots: manifest.NewRoots(p.Hash, p.PieceBytes)}
 	if o.wantManifest != nil {
 		a.wantManifest = &manifestCursor{r: o.wantManifest}
 	}

@@ -228,8 +228,8 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 		if h.AsksCost {
 			s.costs.meter = meter
 		}
-		s.knowsRegions, s.knowsNear, s.knowsUnkept = h.Regions, h.Rails > 0, h.Unkept
 		s.knowsWarnings = h.Warnings
+		s.knowsRegions, s.knowsNear, s.knowsUnkept, s.knowsReplaced = h.Regions, h.Rails > 0, h.Unkept, h.Replaced
 		v.spread(s, h)
 		if giveBack, err = takeBounces(s, host); err != nil {
 			return err

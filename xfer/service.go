@@ -177,7 +177,7 @@ func openStore(p *wire.Terms, o chunker.SinkOptions, tally *Tally) (*chunker.Sin
 	o.Itself, o.Keep, o.NoFsync = p.Has(wire.FlagItself), keepOf(p.Flags), p.Has(wire.FlagNoFsync)
 	o.IO, o.RequireAttributes, o.OnlyLooks = p.IO, p.Has(wire.FlagRequireAttributes), p.Has(wire.FlagDryRun)
 	if p.Has(wire.FlagWhole) {
-		o.Whole = &chunker.Whole{ID: p.Stage, OnlyCheck: p.Has(wire.FlagDryRun)}
+		o.Whole = &chunker.Whole{ID: p.Stage, OnlyCheck: p.Has(wire.FlagDryRun), Force: p.Has(wire.FlagForceReplace)}
 	}
 	store, err := chunker.OpenSink(o)
 	if err != nil {

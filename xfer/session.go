@@ -81,6 +81,8 @@ type session struct {
 	// knowsRegions says that the peer knows of regions of files.
 	knowsRegions bool
 	knowsUnkept  bool // of wire.MsgUnkept
+	// knowsReplaced says that the peer knows of wire.Hello.Replaced.
+	knowsReplaced bool
 	// knowsNear says that the peer knows which slots of a ring are near to a rail.
 	knowsNear bool
 	// pinnedBytes is how much of files, and of rings that have grown, is registered, or about to

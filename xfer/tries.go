@@ -317,7 +317,10 @@ func (t *Tries) cutOff(a *copyResults, role conversation) {
 		return
 	}
 	uncounted := a.deletes.uncounted || a.mayHaveDeleted(role, t.deletes.deleted)
-	t.deletes = a.deletes.forLaterTry(a.dry, t.anew)
+	// A later try of a tree that appears whole counts again what is lost with the old one, or
+	// the tree has got its name, and the old one is not found any more.
+	uncounted = uncounted || a.whole && !a.dry && a.deletes.deleted > 0
+	t.deletes = a.deletes.forLaterTry(a.dry || a.whole, t.anew)
 	t.deletes.uncounted = uncounted
 	if !t.anew {
 		t.done, t.unkept = a.booked, a.unkept

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"gdrcp/chunker"
 	"gdrcp/xfer/internal/wire"
@@ -14,9 +16,14 @@ import (
 // roots of both ends agree, the sink gives the tree its name in one step, and then tells
 // the source so with its roots.
 
-// checkWhole refuses sources that cannot appear whole under one name.
-func (o *Options) checkWhole(sources []string) error {
-	if o.Whole && len(sources) > 1 {
+// checkWhole refuses sources that cannot appear whole under one name, and what is no such name.
+func (o *Options) checkWhole(sources []string, dst string) error {
+	switch {
+	case !o.Whole:
+		return nil
+	case strings.HasSuffix(dst, "/"):
+		return fmt.Errorf("%w: with --atomic-dir DST is the tree itself, and %q names a directory to copy into: give the tree's own name, without a slash at the end", ErrUsage, dst)
+	case len(sources) > 1:
 		return fmt.Errorf("%w: --atomic-dir copies one directory, and %d sources are named", ErrUsage, len(sources))
 	}
 	return nil
@@ -66,6 +73,10 @@ func (k *sink) giveName(ctx context.Context, agree bool) (bool, error) {
 	}
 	if !k.isPlaced() {
 		return false, errNoTree
+	}
+	if may, err := k.deletion.tellReplaced(ctx); !may || err != nil {
+		k.results.withhold()
+		return false, err
 	}
 	if err := k.store.Commit(); err != nil {
 		return false, asUnsupported(err)
@@ -166,22 +177,61 @@ func (k *sink) stillHas(e *sinkEntry) bool {
 	return err == nil && now.Type == e.Type && now.Size == e.Size && now.HasTime(e.MtimeNs)
 }
 
-// beginExactness prepares the removal of what an earlier copy left in the staging
-// directory and the source does not have.
-func (k *sink) beginExactness(ctx context.Context) {
-	d := &deletion{sink: k, ctx: ctx, quiet: true}
-	k.store.AllowDelete(chunker.DeleteRules{
-		StaysOn: true, Most: -1, Stop: ctx.Done(), Told: d.removedStale, Looked: k.lookedAt(), Unsure: k.results.isUnlisted,
-	})
-	d.surplus = k.store.Surplus()
+// beginWhole prepares the removal of what an earlier copy left in the staging directory and
+// the source does not have, and the comparison with the directory that is replaced.
+func (k *sink) beginWhole(ctx context.Context) {
+	d := &deletion{sink: k, ctx: ctx, whole: true, sent: time.Now()}
+	if k.store.IsAdopted() {
+		k.store.AllowDelete(chunker.DeleteRules{
+			StaysOn: true, Most: -1, Stop: ctx.Done(), Told: d.removedStale, Looked: k.lookedAt(), Unsure: k.results.isUnlisted,
+		})
+		d.surplus = k.store.Surplus()
+	}
+	d.replaced = k.store.Replaced(k.lookedAt(), ctx.Done())
 	k.deletion = d
+}
+
+// runWhole does what is left to do of a deletion before the roots are compared. A dry run has no
+// later moment to tell what is lost.
+func (d *deletion) runWhole(ctx context.Context) error {
+	err := d.removeStale()
+	if err == nil && d.sink.session.terms.Has(wire.FlagDryRun) && !d.isOff() && d.sink.results.failures() == 0 {
+		_, err = d.tellReplaced(ctx)
+	}
+	return err
+}
+
+// tellReplaced books and tells what is lost with the directory that is replaced. It reports
+// whether that may be.
+func (d *deletion) tellReplaced(ctx context.Context) (may bool, err error) {
+	if d == nil || d.replaced == nil {
+		return true, nil
+	}
+	terms := &d.sink.session.terms
+	most, lost, unknown := terms.MostDeleted(), int64(0), false
+	if most >= 0 {
+		err = d.replaced.List(func(r chunker.Removal) {
+			if !errors.Is(r.Err, chunker.ErrNotEmpty) {
+				lost++
+				unknown = unknown || r.Err != nil
+			}
+		})
+		if err == nil && (lost > most || unknown) {
+			d.record(wire.DeletedFailed, ".", fmt.Sprintf("--max-delete allows %d, and at least %d entries would be lost with the directory that is replaced", most, lost))
+			return false, d.flush()
+		}
+	}
+	if err == nil {
+		err = d.replaced.List(d.removed)
+	}
+	return true, errors.Join(err, context.Cause(ctx), d.flush())
 }
 
 // removeStale removes what the source does not have from the staging directory. Where the
 // source is not known whole, or an entry has failed, the tree does not get its name anyway,
 // and partial files stay for the next copy.
 func (d *deletion) removeStale() error {
-	if d.isOff() || d.sink.results.failures() > 0 {
+	if d.surplus == nil || d.isOff() || d.sink.results.failures() > 0 {
 		return nil
 	}
 	err := d.surplus.Remove()

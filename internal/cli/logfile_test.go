@@ -137,7 +137,7 @@ func TestLogOfWhatIsUndone(t *testing.T) {
 	gdrcp(t, "manifest", "create", "-q", "-o", dir+"/m", dir+"/t").want(t, exitOK)
 	makeFiles(t, dir, map[string]string{"t/a": "B"})
 	lines := copyWith("--atomic-dir", "new")
-	if last := lines[len(lines)-1]; !strings.HasPrefix(last, "total: "+withheldClaim+": 1 file, ") || !strings.HasPrefix(lines[len(lines)-2], "not all of the tree has arrived") {
+	if last := lines[len(lines)-1]; !strings.HasPrefix(last, "total: "+withheldClaim+": 1 file, ") || !strings.HasPrefix(lines[len(lines)-2], "the tree is not in place") {
 		t.Errorf("of a tree that did not appear:\n%s", strings.Join(lines, "\n"))
 	}
 	lines = copyWith("--delete", "d")

@@ -39,6 +39,7 @@ func sinkFlags(o *xfer.Options) []cli.Flag {
 		onOff("atomic-dir", "with -r: let the directory SRC appear under the name DST whole, in one step, or not at all. A directory that is there is replaced, "+
 			"and files that are the same are taken from it", &o.Whole),
 		onOff("no-space-check", "begin even if the destination's free space is too small for what is to be copied", &o.NoSpaceCheck),
+		onOff("force-replace", "with --atomic-dir: also replace a directory that no such copy made, and that has other entries at its top than SRC", &o.ForceReplace),
 		onOff("dry-run", "tell what would be done, and change nothing at either end", &o.DryRun, "n"),
 	)
 }
@@ -139,7 +140,7 @@ func undoneTexts(s *xfer.Summary) (texts []string) {
 		texts = append(texts, "nothing is deleted: the source could not be listed or read whole, or is not what the manifest says")
 	}
 	if s.Withheld {
-		texts = append(texts, "not all of the tree has arrived, so its name has what it had; the same command goes on with it")
+		texts = append(texts, "the tree is not in place: its name has what it had. The same command goes on with what has arrived")
 	}
 	return texts
 }

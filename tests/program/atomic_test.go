@@ -124,12 +124,12 @@ func TestTreeThatDidNotArrive(t *testing.T) {
 		write(t, to+"/copy/old", "old")
 		own(t, s, from, to)
 		must(t, os.Chmod(from+"/tree/secret", 0))
-		args := append(s.operands(d, s.via(), "tree", "copy"), "-a", "--atomic-dir")
+		args := append(s.operands(d, s.via(), "tree", "copy"), "-a", "--atomic-dir", "--force-replace")
 		p := s.copy(t, args...).wantCode(3)
 		awaitLetGo(s, d)
 		lines := strings.Split(strings.TrimSpace(p.stderr.String()), "\n")
 		p.wantOne(lines, `secret.*permission denied`)
-		p.wantOne(lines, `^gdrcp: not all of the tree has arrived`)
+		p.wantOne(lines, `^gdrcp: the tree is not in place`)
 		p.wantOne(lines, `^NOT in place, but copied and verified 22 files.*; 1 failed$`)
 		if text, err := os.ReadFile(to + "/copy/old"); string(text) != "old" {
 			t.Errorf("the old tree: %q, %v", text, err)
@@ -200,7 +200,7 @@ func TestAtomicKilled(t *testing.T) {
 		}
 		arrived := int64(0)
 		for n := range 2 {
-			args := append(s.operands(d, s.slowDown(t), "tree", "copy"), "-a", "--atomic-dir")
+			args := append(s.operands(d, s.slowDown(t), "tree", "copy"), "-a", "--atomic-dir", "--force-replace")
 			client := start(t, s.as, append(s.copyArgs(), args...)...)
 			arrived = awaitBytes(to, arrived+8*mib, client)
 			if n == 0 {
@@ -215,7 +215,7 @@ func TestAtomicKilled(t *testing.T) {
 			}
 			old()
 		}
-		p := s.copy(t, append(s.operands(d, s.via(), "tree", "copy"), "-a", "--atomic-dir", "--json")...).wantCode(0)
+		p := s.copy(t, append(s.operands(d, s.via(), "tree", "copy"), "-a", "--atomic-dir", "--force-replace", "--json")...).wantCode(0)
 		// What was under way when the server died may have made the large file whole.
 		e := p.event("summary")
 		if counted := e["resumed_bytes"].(float64) + e["skipped_bytes"].(float64); counted < 8*mib {
@@ -239,7 +239,7 @@ func TestAtomicServerComesBack(t *testing.T) {
 		makeTree(t, from+"/tree", 100, 7)
 		makeFile(t, from+"/tree/d3/big", 24*mib, 1)
 		write(t, to+"/copy/old", "old")
-		client := start(t, s.as, append(s.retrying("4"), append(s.operands(d, s.slowDown(t), "tree", "copy"), "-rl", "--atomic-dir", "--json")...)...)
+		client := start(t, s.as, append(s.retrying("4"), append(s.operands(d, s.slowDown(t), "tree", "copy"), "-rl", "--atomic-dir", "--force-replace", "--json")...)...)
 		awaitBytes(to, 8*mib, client)
 		s.signal(syscall.SIGKILL)
 		<-s.ended
@@ -307,6 +307,7 @@ func TestAtomicRefusals(t *testing.T) {
 			"--append-verify":  {ops("tree", "new", "-r", "--append-verify"), 2, `--append-verify`},
 			"--files-from":     {ops("tree", "new", "-r", "--files-from", "/dev/null"), 2, `--files-from`},
 			"nothing of it":    {ops("tree", "new", "-r", "--exclude", "*"), 1, `not even the directory: no tree gets the name`},
+			"a slash":          {ops("tree", "real/", "-r"), 2, `without a slash at the end`},
 			"over a file":      {ops("tree", "file", "-r"), 1, `cannot be replaced by a tree: it is not a directory`},
 			"over a link":      {ops("tree", "link", "-r"), 1, `cannot be replaced by a tree: it is a symbolic link`},
 			"nothing above it": {ops("tree", "none/new", "-r"), 1, `the directory ".*none" does not exist: make it first`},
@@ -316,9 +317,10 @@ func TestAtomicRefusals(t *testing.T) {
 				t.Fatal(name)
 			}
 		}
+		s.copy(t, ops("tree", "new", "-r", "--force-replace")...).wantFailure(2, `--force-replace goes with --atomic-dir only`)
 		if d.push {
 			s.copy(t, s.here+"/tree", s.here+"/file", s.url("new"), "-r", "--atomic-dir").wantFailure(2, `copies one directory`)
-			s.copy(t, s.here+"/tree", s.url(""), "-r", "--atomic-dir").wantFailure(1, `no name of its own`)
+			s.copy(t, s.here+"/tree", s.url("."), "-r", "--atomic-dir").wantFailure(1, `no name of its own`)
 			run(t, how{}, "-", s.url("new"), "--atomic-dir").wantFailure(2, `stream`)
 		}
 		noTreesLeft(t, to)

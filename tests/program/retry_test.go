@@ -252,13 +252,14 @@ func TestFailuresOfAllTries(t *testing.T) {
 func TestFailedInAnEarlierTry(t *testing.T) {
 	onHost(t)
 	asRoot(t)
-	for _, option := range []string{"--delete", "--atomic-dir"} {
+	for _, options := range [][]string{{"--delete"}, {"--atomic-dir", "--force-replace"}} {
+		option := options[0]
 		t.Run(option, func(t *testing.T) {
 			s := &sides{here: reachable(t), there: reachable(t), as: how{uid: nobody}}
 			s.server = serveAs(t, how{}, tcpLink(), s.there)
 			copyIt := func(retries string) *process {
 				args := s.operands(direction{push: true}, s.cutting(t, 1).addr(), "tree/.", "copy")
-				return run(t, s.as, append(s.retrying(retries), append(args, "-r", option, "--json")...)...)
+				return run(t, s.as, append(s.retrying(retries), append(append(args, "-r", "--json"), options...)...)...)
 			}
 			write(t, s.there+"/copy/old", "what was there")
 			makeFile(t, s.here+"/tree/m", 24*mib, 1)

@@ -113,7 +113,7 @@ func (s *step) choose() {
 	some(3, "-H")
 	some(3, "-I")
 	if s.whole = s.rng.IntN(5) == 0; s.whole {
-		s.options = append(s.options, "--atomic-dir")
+		s.options = append(s.options, "--atomic-dir", "--force-replace")
 	} else {
 		some(5, "--delete")
 		some(5, "--checksum")

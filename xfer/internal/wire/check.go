@@ -108,7 +108,7 @@ func (h *Hello) checkSinkFlags() error {
 		return fmt.Errorf("%w: files are to be compared, and to stay without that", ErrProtocol)
 	case h.Terms.Flags&FlagRecheck != 0 && h.Terms.Flags&FlagResume == 0:
 		return fmt.Errorf("%w: what arrived earlier is to be checked, and nothing is kept", ErrProtocol)
-	case !deletes && h.Terms.MaxDelete != 0:
+	case !deletes && !h.Terms.Has(FlagWhole) && h.Terms.MaxDelete != 0:
 		return fmt.Errorf("%w: a bound of deletion without deletion", ErrProtocol)
 	}
 	return nil
@@ -146,7 +146,7 @@ func (h *Hello) checkAgain() error {
 func (h *Hello) checkWhole() error {
 	const others = FlagMany | FlagListed | FlagStream | FlagDelete | FlagUpdate | FlagIgnoreExisting | FlagExisting | FlagSizes | FlagChecksum | FlagAppend | FlagInPlace
 	whole := h.Terms.Has(FlagWhole)
-	if whole && (!h.Terms.Has(FlagItself) || !h.Terms.Has(FlagRecursive) || h.Terms.Has(others)) || !whole && h.Terms.Stage != (chunker.StageID{}) {
+	if whole && (!h.Terms.Has(FlagItself) || !h.Terms.Has(FlagRecursive) || h.Terms.Has(others)) || !whole && (h.Terms.Stage != (chunker.StageID{}) || h.Terms.Has(FlagForceReplace)) {
 		return fmt.Errorf("%w: a whole tree with flags %#x", ErrProtocol, h.Terms.Flags)
 	}
 	return nil

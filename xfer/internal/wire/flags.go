@@ -51,6 +51,9 @@ const (
 	FlagRequireAttributes = 1 << 48
 	// FlagNoSpaceCheck has the sink begin whatever room there seems to be.
 	FlagNoSpaceCheck = 1 << 50
+	// FlagForceReplace, beside FlagWhole, says that a directory that is there is replaced
+	// whatever it holds.
+	FlagForceReplace = 1 << 44
 )
 
 // Sets of flags.
@@ -67,6 +70,6 @@ const (
 	FlagsKeeping      = FlagIgnoreExisting | FlagUpdate | FlagExisting | FlagSameStays | FlagSizeStays | FlagSizes | FlagAppend
 	FlagsKeepingLater = FlagIgnoreExisting | FlagUpdate
 	// flagsKnown are the flags that this version understands.
-	flagsKnown = flagsBasic | flagsMetadata | FlagEncrypt | FlagRules | FlagListed | FlagStream | FlagGrowing | FlagOneFileSystem | FlagResume | FlagRecheck | FlagReadBack | FlagItself | FlagWhole | FlagNoSpaceCheck |
+	flagsKnown = flagsBasic | flagsMetadata | FlagEncrypt | FlagRules | FlagListed | FlagStream | FlagGrowing | FlagOneFileSystem | FlagResume | FlagRecheck | FlagReadBack | FlagItself | FlagWhole | FlagForceReplace | FlagNoSpaceCheck |
 		flagsOfSink
 )

@@ -35,6 +35,10 @@ type Hello struct {
 	// a hello of a later attempt the one of the attempt before (chunker.Sink.RootID). It is
 	// empty if the sender does not know it.
 	Root string
+	// Replaced: this end knows that a sink tells, beside FlagWhole, what is lost with the
+	// directory that it replaces, and replaces none of others unasked. An end that does not
+	// know the field does neither.
+	Replaced bool
 }
 
 // Encode returns the body of MsgHello and MsgWelcome.
@@ -101,6 +105,9 @@ func (h *Hello) Encode() []byte {
 	if h.Root != "" {
 		w.Str(tagRoot, h.Root)
 	}
+	if h.Replaced {
+		w.Uint(tagReplaced, 1)
+	}
 	return w.Buf
 }
 
@@ -130,7 +137,7 @@ func helloBound(tag byte) (most uint64, ok bool) {
 		return MaxTransfers, true
 	case tagMinFile:
 		return math.MaxInt64, true
-	case tagAsksCost, tagRegions, tagUnkept, tagWarnings:
+	case tagAsksCost, tagRegions, tagUnkept, tagWarnings, tagReplaced:
 		return 1, true
 	case tagRails:
 		return MaxLinks, true
@@ -224,6 +231,8 @@ func (h *Hello) set(tag byte, u uint64) {
 		h.Unkept = u == 1
 	case tagWarnings:
 		h.Warnings = u == 1
+	case tagReplaced:
+		h.Replaced = u == 1
 	case tagRails:
 		h.Rails = int(u)
 	case tagMostSlots:
@@ -268,6 +277,7 @@ const (
 	tagRoot       = 34
 	tagUnkept     = 37
 	tagWarnings   = 47
+	tagReplaced   = 48
 )
 
 // maxRootBytes bounds the identity of a directory.

@@ -1,0 +1,104 @@
+package chunker
+
+import (
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+// oldTree is the directory that stands at the final name of a tree that is to appear whole.
+type oldTree struct {
+	id manifest.Inode
+	// free: it is replaced whatever the source has.
+	free bool
+}
+
+// lookAtOld notes what stands at the final name, given that it is a directory.
+func (s *Sink) lookAtOld() error {
+	fd, err := openat(s.base.fd, s.leaf, dirFlags, 0)
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(fd)
+	var st unix.Stat_t
+	if err := fstat(fd, &st); err != nil {
+		return err
+	}
+	marked, _ := hasTreeMark(fd, markStaging, markWhole, markReplaced)
+	s.old = &oldTree{id: inodeOf(&st), free: marked || s.opt.Whole.Force}
+	return nil
+}
+
+// openOld opens what is at the final name, if the tree may replace that: what lookAtOld found,
+// once it is free, or a tree that another copy has given the name since.
+func (s *Sink) openOld() (fd int, err error) {
+	if fd, err = openat(s.base.fd, s.leaf, dirFlags, 0); err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	if err = fstat(fd, &st); err == nil && !s.mayReplace(fd, inodeOf(&st)) {
+		err = ErrChanged
+	}
+	if err != nil {
+		closeQuietly(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+func (s *Sink) mayReplace(fd int, is manifest.Inode) bool {
+	if s.old != nil && s.old.id == is {
+		return s.old.free
+	}
+	marked, _ := hasTreeMark(fd, markStaging, markWhole, markReplaced)
+	return marked || s.opt.Whole.Force
+}
+
+// Replaced begins a comparison of the directory that the tree will replace with the source, or
+// returns nil if none is there. Has and End fail with ErrForeign if the directory has another name
+// at its top than the source, or one of another type, unless a copy made it or Whole.Force is
+// set. List then tells what is lost with it. Nothing is removed. Of the rules, Looked and
+// Stop count.
+func (s *Sink) Replaced(looked func(), stop <-chan struct{}) *Surplus {
+	if s.old == nil {
+		return nil
+	}
+	u := s.Surplus()
+	u.old = s.old
+	u.rules = &DeleteRules{DryRun: true, StaysOn: true, Most: -1, Told: func(Removal) {}, Looked: looked, Stop: stop}
+	return u
+}
+
+// List calls told for everything that the replaced directory has and the source does not. Call it
+// after End; it can be called again.
+func (u *Surplus) List(told func(Removal)) error {
+	rules := *u.rules
+	rules.Told = told
+	return u.eachFound(&remover{sink: &Sink{}, names: newNameStack(), rules: &rules})
+}
+
+// takeOld goes past a name that the source has, too. What is at the name is lost if one of both
+// is a directory and the other is not.
+func (u *Surplus) takeOld(l *surplusLevel, leaf string, isDir bool) error {
+	dir, name := splitPath(u.sink.leaf + "/" + joinPath(l.path, leaf))
+	h, err := u.sink.dir(dir)
+	if err != nil {
+		return nil // changed meanwhile: what is lost then is not known
+	}
+	defer h.release()
+	var st unix.Stat_t
+	if fstatat(h.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return nil
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		if isDir {
+			return nil
+		}
+	case unix.S_IFREG, unix.S_IFLNK:
+		if !isDir {
+			return nil
+		}
+	}
+	return u.found(l, leaf)
+}

@@ -1,0 +1,102 @@
+package chunker
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// The top of a tree that appears whole has a mark: an extended attribute with the directory's
+// own inode and time of birth. A copy of the attribute on another directory is therefore no
+// mark. A directory is replaced without a question only if it has one, and a directory with a
+// staging name is used or removed only if its mark allows that: where several users may write,
+// anyone can rename a directory.
+
+// treeMark is the attribute. It is never copied (-X).
+const treeMark = "user.gdrcp.tree"
+
+// What a mark says of its tree.
+const (
+	markStaging  = "staging"  // a copy makes it
+	markWhole    = "whole"    // it has its final name
+	markReplaced = "replaced" // another one gets its name, and then it is removed
+)
+
+// markValue is a mark's value for an open directory.
+func markValue(fd int, says string) ([]byte, error) {
+	var st unix.Stat_t
+	if err := fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	value := fmt.Sprintf("%s inode %d", says, st.Ino)
+	var x unix.Statx_t
+	err := uninterrupted(func() error { return unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BTIME, &x) })
+	if err == nil && x.Mask&unix.STATX_BTIME != 0 {
+		value += fmt.Sprintf(" born %d.%09d", x.Btime.Sec, x.Btime.Nsec)
+	}
+	return []byte(value), nil
+}
+
+// setTreeMark marks an open directory. The owner of one that may not be written to gets that
+// right meanwhile.
+func setTreeMark(fd int, says string) error {
+	value, err := markValue(fd, says)
+	if err != nil {
+		return err
+	}
+	set := func() error {
+		return uninterrupted(func() error { return unix.Fsetxattr(fd, treeMark, value, 0) })
+	}
+	var st unix.Stat_t
+	if err = set(); err != unix.EACCES || fstat(fd, &st) != nil || st.Mode&0o200 != 0 || fchmod(fd, st.Mode&0o7777|0o200) != nil {
+		return err
+	}
+	return errors.Join(set(), fchmod(fd, st.Mode&0o7777))
+}
+
+// hasTreeMark reports whether an open directory has a mark that says one of these. known is
+// false if the file system keeps no such attributes.
+func hasTreeMark(fd int, says ...string) (has, known bool) {
+	var buf [256]byte
+	var n int
+	err := uninterrupted(func() (err error) { n, err = unix.Fgetxattr(fd, treeMark, buf[:]); return err })
+	if err != nil {
+		return false, err != unix.EOPNOTSUPP && err != unix.ENOSYS
+	}
+	for _, s := range says {
+		if want, err := markValue(fd, s); err == nil && string(want) == string(buf[:n]) {
+			return true, true
+		}
+	}
+	return false, true
+}
+
+// mayTakeStage reports whether a directory with a staging name, which is open and named in
+// dirfd, was made by gdrcp and may be used or removed. Its name proves nothing if other users
+// can rename directories in dirfd, so its mark has to say so. If the file system keeps no marks,
+// dirfd must be a directory in which nobody else can.
+func mayTakeStage(dirfd, fd int) bool {
+	if !mayTakeAny(dirfd) {
+		return false
+	}
+	has, known := hasTreeMark(fd, markStaging, markReplaced)
+	if known {
+		return has
+	}
+	var above unix.Stat_t
+	return fstat(dirfd, &above) == nil && (above.Uid == 0 || isOwn(&above)) && (above.Mode&unix.S_ISVTX != 0 || above.Mode&0o022 == 0)
+}
+
+// mayTakeAny reports whether a mark proves enough in dirfd: root takes nothing from a directory
+// in which everybody can rename directories.
+func mayTakeAny(dirfd int) bool {
+	if unix.Geteuid() != 0 {
+		return true
+	}
+	var above unix.Stat_t
+	return fstat(dirfd, &above) == nil && (above.Mode&0o002 == 0 || above.Mode&unix.S_ISVTX != 0)
+}
+
+// ErrNoMark: a directory has a staging name, and nothing shows that gdrcp made it.
+var ErrNoMark = errors.New("nothing shows that gdrcp made it; if it may go, remove it yourself (rm -r)")

@@ -287,7 +287,7 @@ func (c *Client) benchSession(ctx context.Context, ep Endpoint, o *Options, h *w
 		return nil, err
 	}
 	s := newSession(d, d.link.Remote, true, o.Timeouts)
-	s.tally = o.Tally
+	s.tally, s.ringWish.Shrinks = o.Tally, true
 	err = s.run(ctx, func(ctx context.Context, g *errgroup.Group) error {
 		if err := s.agree(ctx, h, d, o); err != nil {
 			return err

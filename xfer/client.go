@@ -158,6 +158,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 		return nil, fmt.Errorf("gpudirect is required: %w: %w", rdma.ErrUnsupported, p.Touched())
 	}
 	o.Tries.fit(h)
+	o.Tries.learn(c, nil, nil, nil, o)
 	d, err := c.connect(ctx, ep, o)
 	if err != nil {
 		return nil, err
@@ -170,6 +171,8 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 	s.traces(o.trace)
 	s.growth.probe = o.probe
 	s.tally = o.Tally
+	s.ringWish.Shrinks = o.Tries.shrinksRing(c, d, o)
+	h.WholeRing = !s.ringWish.Shrinks
 	var acct *copyResults
 	var role conversation
 	start := time.Now()
@@ -194,6 +197,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 		}
 		return role.talk(ctx, g)
 	})
+	o.Tries.learn(c, d, s, err, o)
 	d.link.Imm = d.conn.ImmKind()
 	if role != nil {
 		err = errors.Join(err, role.release())

@@ -208,6 +208,9 @@ func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []d
 			return nil, err
 		}
 	}
+	if why == nil {
+		why = o.Tries.noVerbs(o)
+	}
 	begun := time.Now()
 	a, err := o.atDoor(key).Race(ctx, c.TCP, byTCP)
 	if err != nil {
@@ -221,7 +224,7 @@ func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []d
 	}
 	if why == nil {
 		try, all := verbsTry, verbsTries
-		if !o.needsVerbs() && o.Rail == "" && o.RemoteRail == "" {
+		if o.mayFallBack() {
 			try, all = verbsLead(time.Since(begun), len(a.Rails), o)
 		}
 		d, err := c.enterAny(ctx, a, o, try, all)
@@ -378,7 +381,7 @@ func (c *Client) overVerbs(ctx context.Context, rails []door.RailAddr, o *Option
 		slices.SortStableFunc(ways, func(a, b dialTarget) int { return c.distance(ctx, forced, a.to) - c.distance(ctx, forced, b.to) })
 	}
 	problem := error(nil)
-	for _, w := range ways {
+	for _, w := range c.failedLast(ctx, ways, o) {
 		device, r := w.device, w.to
 		if device == "" {
 			if device, _, err = c.Verbs.Route(ctx, r.Addr); err != nil {

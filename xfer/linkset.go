@@ -69,6 +69,13 @@ func (k *linkSet) uses() []RailUse {
 	return k.usage.read()
 }
 
+// carried is how many bytes of payload have come through, over all links.
+func (k *linkSet) carried() int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.usage.doneSoFar()
+}
+
 // keepLoss keeps what tells of the loss of a rail until tellLoss.
 func (k *linkSet) keepLoss(l *railLink, tell func()) {
 	k.mu.Lock()

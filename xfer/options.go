@@ -249,7 +249,8 @@ const (
 	// EventRailUnused says why a Rail does not carry the copy.
 	EventRailUnused
 	// EventRing says how many Slots an end's ring has now, because its workers wait for disks,
-	// or in Text why it stays as it is. Remote says that the other end's is meant.
+	// or in Text why it stays as it is, or with Shrunk why it has fewer than were agreed. Remote
+	// says that the other end's is meant.
 	EventRing
 	// EventWarning says in Text what the destination foresees, and goes on. Remote says that it
 	// is the other end.
@@ -295,16 +296,16 @@ type Event struct {
 	// Unchanged says of a copied file that it was there already, with the same content.
 	Unchanged bool
 	// Trusted says beside Unchanged that the basis manifest vouches for it: nobody read it.
-	Trusted bool
-	LeftOut bool // beside Kept: nothing is there
-	End     End  // of EventFile: the end that Text is about
-	Link    *Link
-	Memory  *Memory
-	Place   *Place
-	Remote  bool
-	Slots   int // of EventRing
-	Dir     bool
-	DryRun  bool // nothing has happened: the event tells what would
+	Trusted        bool
+	LeftOut        bool // beside Kept: nothing is there
+	End            End  // of EventFile: the end that Text is about
+	Link           *Link
+	Memory         *Memory
+	Place          *Place
+	Remote, Shrunk bool
+	Slots          int // of EventRing
+	Dir            bool
+	DryRun         bool // nothing has happened: the event tells what would
 	// Rail and RailsLeft belong to the events of rails.
 	Rail      string
 	RailsLeft int

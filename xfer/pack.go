@@ -21,12 +21,10 @@ const (
 // Wishes for a resend go first. pack returns when every entry has ended.
 func (s *source) pack(ctx context.Context) error {
 	defer close(s.jobs.ready)
-	if s.session.ringWish.Placement.GPU != wire.GPUOff { // the ring may then have fewer slots than agreed
-		if err := s.session.link.awaitRing(ctx); err != nil {
-			return err
-		}
-		s.sender.fitRing()
+	if err := s.session.link.awaitRing(ctx); err != nil {
+		return err
 	}
+	s.sender.fitRing()
 	for {
 		slot, err := s.nextJob(ctx)
 		if slot == nil || err != nil {

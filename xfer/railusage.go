@@ -95,15 +95,18 @@ func (u *railUsage) mayHurry(l *railLink) bool {
 // in a row. Rails that are lost at once, as where a switch is started anew, are one such
 // loss.
 func (u *railUsage) countLastLoss() (barren bool) {
-	done := int64(0)
-	for _, r := range u.rails {
-		done += r.bytes.Load()
-	}
-	if done > u.doneBytes {
+	if done := u.doneSoFar(); done > u.doneBytes {
 		u.barren, u.doneBytes = 0, done
 	}
 	u.barren++
 	return u.barren >= barrenLosses
+}
+
+func (u *railUsage) doneSoFar() (bytes int64) {
+	for _, r := range u.rails {
+		bytes += r.bytes.Load()
+	}
+	return bytes
 }
 
 // read returns the use of every rail so far, in the order in which they joined.

@@ -50,7 +50,7 @@ func (c *Client) ways(ctx context.Context, ep Endpoint, d *firstConn, o *Options
 		ways = append(ways, c.furtherDevices(ctx, d, o)...)
 	}
 	ways = o.mostRails(ways)
-	if a := d.granted; o.Transport == "auto" && !o.needsVerbs() && o.Rail == "" && o.RemoteRail == "" && a.Provider == c.TCP {
+	if a := d.granted; o.mayFallBack() && a.Provider == c.TCP {
 		ways = append(ways, &railWay{provider: a.Provider, device: a.Device, to: a.At, isReserve: true})
 	}
 	return ways
@@ -84,7 +84,7 @@ func (c *Client) furtherDevices(ctx context.Context, d *firstConn, o *Options) (
 		first = devices[i]
 	}
 	devices = slices.DeleteFunc(devices, func(v rdma.Device) bool {
-		return !v.Usable() || v.Name == first.Name || v.Transport != first.Transport || v.RateGbps() < first.RateGbps()/2 || !o.mayUse(v)
+		return !v.Usable() || v.Name == first.Name || v.Transport != first.Transport || v.RateGbps() < first.RateGbps()/2 || !o.mayUse(v) || o.Tries.avoids(v.Name, netip.Addr{})
 	})
 	var rails []door.RailAddr
 	usedDevice := ""
@@ -94,7 +94,7 @@ func (c *Client) furtherDevices(ctx context.Context, d *firstConn, o *Options) (
 		}
 	}
 	for _, r := range d.granted.Rails {
-		if r.Addr != d.conn.Remote() && (usedDevice == "" || r.Device != usedDevice) && r.Addr.Addr().Is4() == d.conn.Remote().Addr().Is4() {
+		if r.Addr != d.conn.Remote() && !o.Tries.avoids("", r.Addr.Addr()) && (usedDevice == "" || r.Device != usedDevice) && r.Addr.Addr().Is4() == d.conn.Remote().Addr().Is4() {
 			rails = append(rails, r)
 		}
 	}

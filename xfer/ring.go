@@ -2,6 +2,7 @@ package xfer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -27,7 +28,10 @@ type slotMemory struct {
 // announced.
 func (s *session) makeRing(ctx context.Context, slots int, access rdma.Access) error {
 	if err := s.link.place(ctx, s.ringConfig(slots, access)); err != nil {
-		return err
+		return &ringError{err}
+	}
+	if r := s.link.ring; r.Fewer != nil && s.report != nil {
+		s.report(Event{Kind: EventRing, Slots: r.Slots, Shrunk: true, Text: withHint(r.Fewer)})
 	}
 	if s.ringWish.Placement.GPU != wire.GPUOff {
 		s.workers.Store(int32(s.ringWorkers()))
@@ -39,6 +43,24 @@ func (s *session) makeRing(ctx context.Context, slots int, access rdma.Access) e
 	}
 	close(s.memory.told)
 	return nil
+}
+
+// ringError says that an end could not make its ring.
+type ringError struct{ err error }
+
+// noRing begins the text of a ringError, by which the peer knows it.
+const noRing = "make the ring: "
+
+func (e *ringError) Error() string { return noRing + e.err.Error() }
+func (e *ringError) Unwrap() error { return e.err }
+
+// withHint returns the text of an error with the device's hint, if there is one.
+func withHint(err error) string {
+	var op *rdma.OpError
+	if errors.As(err, &op) && op.Hint != "" {
+		return err.Error() + ": " + op.Hint
+	}
+	return err.Error()
 }
 
 // ringWorkers is how many workers the session has beside the ring that was made: those of a GPU

@@ -124,15 +124,6 @@ func sourceSlots(slots int) int { return slots + 1 }
 // roomLocked reports whether a new chunk may be begun.
 func (o *chunkSender) roomLocked() bool { return len(o.free) > 1 }
 
-// fitRing leaves out the slots that the ring did not get. No slot may have been taken
-// before.
-func (o *chunkSender) fitRing() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	n := o.session.link.ring.Slots
-	o.slots, o.free, o.ready = o.slots[:n], o.free[:n], o.ready[:n]
-}
-
 // open takes the place of the sink's ring on the rail of a link. With the first link's, every
 // slot is granted. Chunks may have been filled before. A ring that has grown comes again, on the
 // first link last.

@@ -82,3 +82,15 @@ func (o *chunkSender) fenced(b *wire.LostLink) error {
 	o.pumpLocked()
 	return nil
 }
+
+// fitRing leaves out the slots that the ring did not get. No slot may have been taken
+// before.
+func (o *chunkSender) fitRing() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := o.session.link.ring.Slots
+	if n >= len(o.slots) {
+		return // and may grow
+	}
+	o.slots, o.free, o.ready = o.slots[:n], o.free[:n], o.ready[:n]
+}

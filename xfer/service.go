@@ -55,7 +55,7 @@ func (v *Server) serve(s *session, h *wire.Hello, a keyScope, tally *Tally) (*se
 	agreed := h.Terms
 	agreed.Slots, agreed.QPs = s.terms.Slots, s.terms.QPs
 	s.terms = agreed
-	s.ringWish.Placement = ring.PlacementOf(h)
+	s.ringWish.Placement, s.ringWish.Shrinks = ring.PlacementOf(h), !h.WholeRing
 	if h.Terms.Mode == wire.ModeBench || h.Terms.Mode == wire.ModePing {
 		return v.serveBench(s, h, tally)
 	}

@@ -21,6 +21,8 @@ type Tries struct {
 	began time.Time
 	again int // tries that came after the first
 	stage chunker.StageID
+	// learned is about the devices that the attempts used.
+	learned learned
 
 	// stood says that both ends have agreed once, connected that they have in this try.
 	stood, connected bool
@@ -66,9 +68,10 @@ func NewTries() *Tries {
 }
 
 // MayGoOn reports whether another try of the copy makes sense after an error: the ends
-// had agreed once, and the connection was lost, the peer fell silent, or it stopped.
+// had agreed once, and the connection was lost, the peer fell silent, or it stopped; or the
+// next attempt goes another way.
 func (t *Tries) MayGoOn(err error) bool {
-	return t.HaveStood() && (isLost(err) || !t.connected && isUnreached(err))
+	return t.NextWay() != "" || t.HaveStood() && (isLost(err) || !t.connected && isUnreached(err))
 }
 
 // HaveStood reports whether both ends have agreed in any try, so that another try would

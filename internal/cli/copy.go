@@ -287,7 +287,7 @@ func (c *copyRun) report(e xfer.Event) {
 			c.console.line("gdrcp: %s", c.ends.afreshText(&e))
 		}
 	case xfer.EventRing:
-		if c.verbose {
+		if c.verbose || e.Shrunk && !c.quiet {
 			c.console.line("gdrcp: %s", c.ends.grownText(&e))
 		}
 	case xfer.EventMemory:

@@ -210,7 +210,7 @@ func hintOf(err error) string {
 		return hintOfRejection(refused.Code)
 	case errors.Is(err, trust.ErrRefused):
 		return "that server does not have this key, or has another secret under its name: compare the key files"
-	case errors.Is(err, rdma.ErrLockedMemory):
+	case xfer.IsLockedMemory(err):
 		return "raise the limit with ulimit -l unlimited (or LimitMEMLOCK= of a systemd unit), or use a smaller ring: --slots, --chunk-size"
 	case errors.As(err, &refusedGPU) && refusedGPU.Hint() != "":
 		return refusedGPU.Hint()

@@ -46,11 +46,18 @@ func (c *copyRun) untilDone(ctx context.Context, o xfer.Options, try func(o xfer
 	o.Tries = xfer.NewTries()
 	for made := 0; ; made++ {
 		s, err := try(o)
-		if err == nil || ctx.Err() != nil || made == c.retries || !mayGoOn(o.Tries, err) {
+		next := o.Tries.NextWay()
+		if err == nil || ctx.Err() != nil || made == c.retries && next == "" || !mayGoOn(o.Tries, err) {
 			return s, err
 		}
-		wait := retryWait(made+1, rand.Float64())
-		c.tellRetry(err, made+1, wait)
+		wait := time.Duration(0)
+		if next != "" { // a few times at most: these do not count
+			c.tellNextWay(err, next, made)
+			made--
+		} else {
+			wait = retryWait(made+1, rand.Float64())
+			c.tellRetry(err, made+1, wait)
+		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -64,6 +71,21 @@ func (c *copyRun) untilDone(ctx context.Context, o xfer.Options, try func(o xfer
 // lost.
 func mayGoOn(t *xfer.Tries, err error) bool {
 	return t.MayGoOn(err) || errors.As(err, new(*lostFarEnd)) && t.HaveStood()
+}
+
+// tellNextWay says why the copy begins again over another way, and over which.
+func (c *copyRun) tellNextWay(err error, next string, made int) {
+	text := lineOf(err) + "; next over " + next
+	if hint := hintOf(err); hint != "" {
+		text += " (" + hint + ")"
+	}
+	c.log.line("%s", text)
+	switch {
+	case c.json:
+		c.events.emit(retryEvent{"retry", text, made, c.retries, 0})
+	case !c.quiet:
+		c.console.line("gdrcp: %s", text)
+	}
 }
 
 // tellRetry says why the copy begins again, and when.

@@ -7,12 +7,12 @@ import (
 	"gdrcp/xfer"
 )
 
-// ringEvent says that the ring at an end has grown, or why it has not.
+// ringEvent says that the ring at an end has grown, or why it has no more slots.
 type ringEvent struct {
 	Event string `json:"event"`
 	End   string `json:"end"`            // "local" or "remote"
 	Slots int    `json:"slots"`          // that it has now
-	Text  string `json:"text,omitempty"` // why it did not grow
+	Text  string `json:"text,omitempty"` // why it has no more
 }
 
 func ringEventOf(e *xfer.Event) ringEvent {
@@ -26,7 +26,7 @@ func (n endNames) grownText(e *xfer.Event) string {
 		end = n.there
 	}
 	if e.Text != "" {
-		return fmt.Sprintf("the ring %s stays at %s: %s", end, count(int64(e.Slots), "slot", "slots"), printable.Text(e.Text))
+		return fmt.Sprintf("the ring %s has only %s: %s", end, count(int64(e.Slots), "slot", "slots"), printable.Text(e.Text))
 	}
 	return fmt.Sprintf("the ring %s has %s now, so that more is under way", end, count(int64(e.Slots), "slot", "slots"))
 }

@@ -15,7 +15,7 @@ func TestRingEventsNameTheirEnd(t *testing.T) {
 	}{
 		{xfer.Event{Slots: 32}, "the ring at the source has 32 slots now, so that more is under way", ringEvent{"ring", "local", 32, ""}},
 		{xfer.Event{Slots: 64, Remote: true}, "the ring at the destination has 64 slots now, so that more is under way", ringEvent{"ring", "remote", 64, ""}},
-		{xfer.Event{Slots: 16, Text: "no\nroom"}, `the ring at the source stays at 16 slots: no\nroom`, ringEvent{"ring", "local", 16, `no\nroom`}},
+		{xfer.Event{Slots: 16, Text: "no\nroom"}, `the ring at the source has only 16 slots: no\nroom`, ringEvent{"ring", "local", 16, `no\nroom`}},
 	} {
 		ends := (&plan{local: true, push: true}).ends(nil)
 		if got := ends.grownText(&c.e); got != c.want {

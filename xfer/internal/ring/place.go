@@ -1,6 +1,7 @@
 package ring
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -37,6 +38,9 @@ type Config struct {
 	// Workers is how many goroutines fill or drain the slots, at least 1. In GPU memory
 	// MaxDeviceWorkers at most fill them, and twice as many drain them.
 	Workers int
+	// Shrinks makes a smaller ring in host memory if the device refuses one of Slots. It is
+	// always done if the limit on locked memory is the reason: every device is subject to it.
+	Shrinks bool
 	// Loops gets the rail's connections to itself, which trials and flushes use. It may
 	// be nil for a ring in host memory. The goroutine that polls the rail hands its
 	// completions to Loops.Done, while Place runs and as long as the ring is flushed.
@@ -62,10 +66,10 @@ type placer struct {
 // this end does not have what the placement asks for.
 func Place(ctx context.Context, rail rdma.Rail, c Config) (*Ring, error) {
 	p := &placer{c, rail}
-	r := p.emptyRing()
 	if p.Placement.GPU == wire.GPUOff {
-		return r, r.make(rail, p.Access)
+		return p.makeInHost(wire.HostMemory(""))
 	}
+	r := p.emptyRing()
 	err := p.placeOnGPU(ctx, r)
 	if err == nil {
 		r.Memory = r.Device.memory
@@ -78,9 +82,35 @@ func Place(ctx context.Context, rail rdma.Rail, c Config) (*Ring, error) {
 	if closed := r.Close(); closed != nil {
 		return r, errors.Join(err, closed)
 	}
-	r = p.emptyRing()
-	r.Memory = wire.HostMemory(withHint(err))
-	return r, r.make(rail, p.Access)
+	return p.makeInHost(wire.HostMemory(withHint(err)))
+}
+
+// leastSlots is the fewest slots of a ring that shrinks: one that travels, and one that is
+// filled meanwhile.
+const leastSlots = 2
+
+// makeInHost makes the ring in host memory: half as large after each refusal, if it may be
+// smaller. Like that of Place, the ring is never nil.
+func (p *placer) makeInHost(m wire.Memory) (*Ring, error) {
+	var refused error
+	for {
+		r := p.emptyRing()
+		r.Memory = m
+		err := r.make(p.rail, p.Access)
+		if err == nil {
+			r.Fewer = refused
+			return r, nil
+		}
+		if !p.Shrinks && !errors.Is(err, rdma.ErrLockedMemory) || p.Slots <= leastSlots {
+			return r, cmp.Or(refused, err)
+		}
+		if closed := r.Close(); closed != nil {
+			return r, errors.Join(err, closed)
+		}
+		refused = cmp.Or(refused, err)
+		p.Slots = max(p.Slots/2, leastSlots)
+		p.MostSlots = p.Slots
+	}
 }
 
 // gpuWillNotDo reports whether host memory can stand in: no GPU fits, or the driver

@@ -39,6 +39,9 @@ type Hello struct {
 	// directory that it replaces, and replaces none of others unasked. An end that does not
 	// know the field does neither.
 	Replaced bool
+	// WholeRing: the client has another device to try if the server cannot make its ring of all
+	// slots, and wants no smaller one.
+	WholeRing bool
 }
 
 // Encode returns the body of MsgHello and MsgWelcome.
@@ -108,6 +111,9 @@ func (h *Hello) Encode() []byte {
 	if h.Replaced {
 		w.Uint(tagReplaced, 1)
 	}
+	if h.WholeRing {
+		w.Uint(tagWholeRing, 1)
+	}
 	return w.Buf
 }
 
@@ -137,7 +143,7 @@ func helloBound(tag byte) (most uint64, ok bool) {
 		return MaxTransfers, true
 	case tagMinFile:
 		return math.MaxInt64, true
-	case tagAsksCost, tagRegions, tagUnkept, tagWarnings, tagReplaced:
+	case tagAsksCost, tagRegions, tagUnkept, tagWholeRing, tagWarnings, tagReplaced:
 		return 1, true
 	case tagRails:
 		return MaxLinks, true
@@ -233,6 +239,8 @@ func (h *Hello) set(tag byte, u uint64) {
 		h.Warnings = u == 1
 	case tagReplaced:
 		h.Replaced = u == 1
+	case tagWholeRing:
+		h.WholeRing = u == 1
 	case tagRails:
 		h.Rails = int(u)
 	case tagMostSlots:
@@ -276,6 +284,7 @@ const (
 	tagMostSlots  = 33 // in a hello, a welcome, and at the door
 	tagRoot       = 34
 	tagUnkept     = 37
+	tagWholeRing  = 38
 	tagWarnings   = 47
 	tagReplaced   = 48
 )

@@ -1,0 +1,204 @@
+package xfer_test
+
+import (
+	"errors"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
+	"gdrcp/rdma/tcp"
+	"gdrcp/xfer"
+)
+
+// narrowNICs are of twoNICs those that are named. Some register at most so many bytes at once.
+type narrowNICs struct {
+	twoNICs
+	names   []string
+	most    map[string]int
+	refusal error
+}
+
+func (n narrowNICs) Devices() (all []rdma.Device, err error) {
+	for _, name := range n.names {
+		all = append(all, nicNamed(name))
+	}
+	return all, nil
+}
+
+func (n narrowNICs) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
+	p := twoNICs{rdmatest.Faulty(n.Provider, rdmatest.Faults{Register: func(what rdma.Region, _ rdma.Access) error {
+		if most, is := n.most[device]; is && what.Len > most {
+			return n.refusal
+		}
+		return nil
+	}})}
+	return p.Open(device, cfg)
+}
+
+// Faulty's rails take their own requests only.
+func (n narrowNICs) Listen(addr netip.AddrPort, w rdma.Wire) (rdma.Listener, error) {
+	return twoNICs{rdmatest.Faulty(n.Provider, rdmatest.Faults{})}.Listen(addr, w)
+}
+
+// A device that refuses the ring, at either end, is passed over for the next one, then makes a
+// smaller ring, and at last TCP carries the copy, unless it must not. The limit on locked
+// memory is the same for all devices: the ring shrinks at once.
+func TestRefusedRingsDoNotEndACopy(t *testing.T) {
+	const some, none = 3 << 20, 0
+	source := t.TempDir()
+	makeTree(t, source)
+	both := []string{"nic0", "nic1"}
+	for name, c := range map[string]struct {
+		names   []string
+		most    map[string]int
+		refusal error
+		require string
+		over    string // the link's transport and device, or empty
+		shrunk  bool   // the ring, at the end whose devices refuse it
+	}{
+		"the first of two":         {both, map[string]int{"nic0": none}, unix.EIO, "", "verbs nic1", false},
+		"the first, and required":  {both, map[string]int{"nic0": none}, unix.EIO, "verbs", "verbs nic1", false},
+		"both, and smaller":        {both, map[string]int{"nic0": some, "nic1": some}, unix.EINVAL, "", "verbs nic", true},
+		"one, and smaller":         {both[:1], map[string]int{"nic0": some}, unix.ENOMEM, "verbs", "verbs nic0", true},
+		"one, and nothing":         {both[:1], map[string]int{"nic0": none}, unix.EIO, "", "tcp tcp", false},
+		"both, and nothing":        {both, map[string]int{"nic0": none, "nic1": none}, unix.EIO, "", "tcp tcp", false},
+		"nothing, and required":    {both, map[string]int{"nic0": none, "nic1": none}, unix.EIO, "verbs", "", false},
+		"limit, but not on others": {both, map[string]int{"nic0": some}, rdma.ErrLockedMemory, "", "verbs nic0", true},
+		"limit that leaves none":   {both[:1], map[string]int{"nic0": none}, rdma.ErrLockedMemory, "", "tcp tcp", false},
+	} {
+		for _, end := range []string{"here", "there"} {
+			t.Run(name+" "+end, func(t *testing.T) {
+				t.Parallel()
+				w := tcpWay(t)
+				good := narrowNICs{twoNICs: twoNICs{tcp.New()}, names: c.names}
+				bad := good
+				bad.most, bad.refusal = c.most, c.refusal
+				here, there := bad, good
+				if end == "there" {
+					here, there = good, bad
+				}
+				s := serve(t, w)
+				s.ep.Addrs = []xfer.ServerAddr{{Transport: "tcp", Addr: netip.AddrPortFrom(w.addr, s.ep.Port)}}
+				for _, name := range c.names {
+					if _, err := s.server.Listen(there, netip.AddrPortFrom(netip.MustParseAddr(nicAddrs[name]), 0), nicNamed(name)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				o := w.options(t)
+				o.Transport, o.Require, o.Slots, o.Tries, o.Tally = "auto", c.require, xfer.DefaultSlots, xfer.NewTries(), &xfer.Tally{}
+				shrunk := 0
+				o.Report = func(e xfer.Event) {
+					if e.Shrunk {
+						shrunk++
+						if !strings.Contains(e.Text, c.refusal.Error()) {
+							t.Errorf("a smaller ring for %q", e.Text)
+						}
+					}
+				}
+				sum, attempts, err := pushAgain(t, &xfer.Client{TCP: tcp.New(), Verbs: here}, source+"/.", s, o)
+				if c.over == "" {
+					if err == nil || sum != nil && sum.Link.Transport == "tcp" || attempts > 5 {
+						t.Fatalf("%v after %d attempts", err, attempts)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				sameTree(t, source, s.root)
+				if over := sum.Link.Transport + " " + sum.Link.Device; !strings.HasPrefix(over, c.over) || attempts > 4 {
+					t.Errorf("over %s after %d attempts, want %s", over, attempts, c.over)
+				}
+				if sum.Link.Transport == "tcp" && !strings.Contains(sum.Link.Why, "nic") {
+					t.Errorf("TCP because of %q", sum.Link.Why)
+				}
+				if c.shrunk && end == "here" && shrunk == 0 {
+					t.Error("nobody was told that the ring is smaller")
+				}
+			})
+		}
+	}
+}
+
+// pushAgain copies as the program does, with as many attempts as make sense.
+func pushAgain(t *testing.T, c *xfer.Client, source string, s *served, o xfer.Options) (sum *xfer.Summary, attempts int, err error) {
+	for attempts = 1; ; attempts++ {
+		sum, err = c.Push(t.Context(), []string{source}, s.ep, "/", o)
+		if err == nil || o.Tries.NextWay() == "" && !o.Tries.MayGoOn(err) || attempts == 6 {
+			return sum, attempts, err
+		}
+		t.Logf("next over %q: %v", o.Tries.NextWay(), err)
+		o.Tries.Again(o.Tally)
+	}
+}
+
+// A device whose connections end before data comes through, or are silent, is passed over for
+// the next one, and TCP ends it.
+func TestBrokenDevicesDoNotEndACopy(t *testing.T) {
+	source := t.TempDir()
+	makeTree(t, source)
+	const one = "file"
+	write(t, filepath.Join(source, one), randomBytes(t, 3<<20))
+	for name, broken := range map[string][]string{"the first": {"nic0"}, "both": {"nic0", "nic1"}} {
+		for what, f := range map[string]rdmatest.Faults{
+			"ended at the first message": {Drop: func(p rdmatest.Posted) bool { return true }},
+			"ended at the first chunk":   {Drop: isHeader},
+			"silent from the first on":   {Stall: func(p rdmatest.Posted) bool { return true }},
+		} {
+			t.Run(name+" "+what, func(t *testing.T) {
+				t.Parallel()
+				s, o := serveNICs(t, rdmatest.Faults{})
+				s.ep.Addrs = s.ep.Addrs[:1]
+				o.Timeouts.Handshake, o.Timeouts.Silence = rdmatest.Stretch(time.Second), rdmatest.Stretch(time.Second)
+				o.BytesPerSecond, o.Tries, o.Tally = 0, xfer.NewTries(), &xfer.Tally{}
+				c := &xfer.Client{TCP: tcp.New(), Verbs: brokenNICs{twoNICs{tcp.New()}, f, broken}}
+				sum, attempts, err := pushAgain(t, c, source+"/.", s, o)
+				if err != nil {
+					t.Fatalf("after %d attempts: %v", attempts, err)
+				}
+				sameTree(t, source, s.root)
+				t.Logf("over %s %s after %d attempts", sum.Link.Transport, sum.Link.Device, attempts)
+				if attempts > 4 {
+					t.Errorf("%d attempts", attempts)
+				}
+			})
+		}
+	}
+}
+
+// brokenNICs are twoNICs of which some have these faults.
+type brokenNICs struct {
+	twoNICs
+	faults rdmatest.Faults
+	broken []string
+}
+
+func (b brokenNICs) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
+	f := rdmatest.Faults{}
+	if slices.Contains(b.broken, device) {
+		f = b.faults
+	}
+	return twoNICs{rdmatest.Faulty(b.Provider, f)}.Open(device, cfg)
+}
+
+// A server that refuses a copy is not asked again over another device.
+func TestRefusalsAreNoFaults(t *testing.T) {
+	s, o := serveNICs(t, rdmatest.Faults{})
+	o.Tries = xfer.NewTries()
+	file := filepath.Join(t.TempDir(), "file")
+	write(t, file, []byte("content"))
+	c := &xfer.Client{TCP: tcp.New(), Verbs: twoNICs{tcp.New()}}
+	if _, err := c.Push(t.Context(), []string{file}, s.ep, "/none/there/", o); err == nil || o.Tries.NextWay() != "" {
+		t.Errorf("%v, and next %q", err, o.Tries.NextWay())
+	}
+	if _, err := c.Pull(t.Context(), s.ep, []string{"/none"}, filepath.Dir(file), o); err == nil || errors.Is(err, rdma.ErrDisconnected) || o.Tries.NextWay() != "" {
+		t.Errorf("%v, and next %q", err, o.Tries.NextWay())
+	}
+}

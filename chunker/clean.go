@@ -245,19 +245,20 @@ func Clean(ctx context.Context, dir string, removed func(path string, files, byt
 		if f.Problem != nil && !f.Skip {
 			errs = append(errs, f.Problem)
 		} else if f.Entry.Type == manifest.Dir {
-			errs = append(errs, cleanDir(root, f.Entry.Path, hosts, ctx.Done(), removed))
+			errs = append(errs, cleanDir(tree, f.Entry.Path, hosts, ctx.Done(), removed))
 		}
 	}
 }
 
 // cleanDir cleans one directory. The error is the first one of what nobody uses and could
 // not be removed.
-func cleanDir(root *os.Root, path string, hosts *otherHosts, stop <-chan struct{}, removed func(path string, files, bytes int64)) error {
-	fd, err := openUnderRoot(root, path, dirFlags)
+func cleanDir(tree *Tree, path string, hosts *otherHosts, stop <-chan struct{}, removed func(path string, files, bytes int64)) error {
+	h, err := tree.dirs.get(path) // from the directory above: from the root each would cost its depth
 	if err != nil {
 		return opErr("open directory", path, err)
 	}
-	defer closeQuietly(fd)
+	defer h.release()
+	fd := h.fd
 	gone := func(name string, remove func() bool) {
 		var st unix.Stat_t
 		if fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && remove() {

@@ -192,3 +192,36 @@ func TestCleanOfNoDirectory(t *testing.T) {
 		}
 	}
 }
+
+// TestCleanDeep: the time that Clean takes grows with the number of directories, and not with
+// its square, where they lie in each other.
+func TestCleanDeep(t *testing.T) {
+	took := func(depth int) time.Duration {
+		dir := t.TempDir()
+		fd, err := openat(unix.AT_FDCWD, dir, dirFlags, 0)
+		for i := 0; i < depth && err == nil; i++ {
+			var next int
+			if err = unix.Mkdirat(fd, "d", 0o755); err == nil {
+				next, err = openat(fd, "d", dirFlags, 0)
+				closeQuietly(fd)
+				fd = next
+			}
+		}
+		closeQuietly(fd)
+		start := time.Now()
+		if err = errors.Join(err, Clean(t.Context(), dir, func(string, int64, int64) {})); err != nil {
+			t.Fatal(err)
+		}
+		return time.Since(start)
+	}
+	var ratios []float64
+	for range 5 { // others may use the processors meanwhile
+		few, many := took(400), took(1600)
+		ratio := float64(many) / float64(few)
+		if ratio < 9 {
+			return
+		}
+		ratios = append(ratios, ratio)
+	}
+	t.Errorf("four times as many directories took %.0f times as long", ratios)
+}

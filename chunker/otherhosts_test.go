@@ -69,9 +69,9 @@ func TestFilesOfOtherHosts(t *testing.T) {
 	}{
 		{"sweep", func(s *Sink, _ string) { sweepDir(s.hosts.in(s.base.fd), time.Now()) }},
 		{"clean", func(s *Sink, dir string) {
-			root, err := os.OpenRoot(dir)
+			tree, err := OpenLocal([]Source{{Path: dir, Name: "."}}, false)
 			if err == nil {
-				err = errors.Join(cleanDir(root, ".", s.hosts, nil, func(string, int64, int64) {}), root.Close())
+				err = errors.Join(cleanDir(tree, ".", s.hosts, nil, func(string, int64, int64) {}), tree.Close())
 			}
 			if err != nil {
 				t.Error(err)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"gdrcp/xfer"
+
+	"golang.org/x/sys/unix"
 )
 
 // Between two places of this machine trees, single files and several sources are
@@ -234,5 +236,36 @@ func TestQueuePairsOnThisMachine(t *testing.T) {
 		if got, err := os.ReadFile(to); err != nil || string(got) != content {
 			t.Errorf("%v: %d bytes arrived, which are not those of the source: %v", c.options, len(got), err)
 		}
+	}
+}
+
+// TestUnkeptAttributesAreTold: a time that cannot be sent costs no file. A line, an event and the
+// log tell of it, also with -q; the exit code is 3.
+func TestUnkeptAttributesAreTold(t *testing.T) {
+	t.Chdir(t.TempDir())
+	makeFiles(t, ".", map[string]string{"src/a": "one", "src/b": "two"})
+	late := unix.Timespec{Sec: 10e9} // in 2286
+	for _, name := range []string{"src/a", "src/b"} {
+		if err := unix.UtimesNanoAt(unix.AT_FDCWD, name, []unix.Timespec{late, late}, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st, err := os.Stat("src/a"); err != nil || st.ModTime().Unix() != late.Sec {
+		t.Skipf("needs a file system with times beyond 2262 for TMPDIR (%v)", err)
+	}
+	const line = "not kept: time of 2 entries, first a: it is before 1677 or after 2262, and cannot be sent"
+	r := gdrcp(t, "-rtq", "--log-file", "log", "src", "dst").want(t, exitPartial)
+	log, err := os.ReadFile("log")
+	if err != nil || !strings.Contains(r.err, line) || !strings.Contains(string(log), line) {
+		t.Errorf("%q, and the log %q, %v", r.err, log, err)
+	}
+	wantFiles(t, "dst", map[string]string{"a": "one", "b": "two"})
+	s := gdrcp(t, "-rt", "--json", "src", "dst2").want(t, exitPartial).event(t, "summary")
+	if list, _ := s["unkept"].([]any); len(list) != 1 || s["failed"] != 0.0 || s["verified"] != true {
+		t.Errorf("%v", s)
+	}
+	gdrcp(t, "-rt", "--require-attributes", "src", "dst3").want(t, exitPartial)
+	if _, err := os.Lstat("dst3/a"); err == nil {
+		t.Error("--require-attributes published a file without its time")
 	}
 }

@@ -14,7 +14,7 @@ var ErrInUse = errors.New("another copy is writing it in place")
 
 // OpenInPlace opens the regular file in an entry's place, so that the entry is written
 // into that very file. It is nil where there is none, and for one that has other names,
-// which may be those of other entries: Create makes one. Until it is published the file is
+// which may be those of other entries, or rights that cannot be taken away: Create makes one. Until it is published the file is
 // neither what it was nor what it is to be, and Discard leaves it so. It is locked against
 // other copies in place, but anybody may read and write it meanwhile. Bits of its mode that
 // the entry does not have are taken away at once, with Keep.Modes, or set-ID bits without;
@@ -68,11 +68,16 @@ func (t *Temp) openInPlace(sourceMode uint32) (is bool, err error) {
 		t.want, t.setID = t.sink.keptMode(sourceMode)
 	}
 	if narrow := t.have & t.want; narrow != t.have {
-		if err := fchmod(t.fd, narrow); err != nil {
+		switch err := fchmod(t.fd, narrow); {
+		case err == nil:
+			t.have = narrow
+			t.origin.narrowed, _ = stampNow(t.fd, "") // without it the bits stay away
+		case t.sink.opt.RequireAttributes:
 			return false, err
+		case t.have&^t.want&0o077 != 0:
+			return false, nil // more users could read or write it than the entry: a new file does not let them
 		}
-		t.have = narrow
-		t.origin.narrowed, _ = stampNow(t.fd, "") // without it the bits stay away
+		// Else Finish says that it lacks its mode. Writing takes the set-ID bits.
 	}
 	t.written.Store(t.made.Size) // Finish sets the size where this is not the entry's
 	return true, nil

@@ -203,7 +203,10 @@ func (s *Sink) withhold(h *dirHandle, d *dirToSettle) error {
 	if !s.opt.Keep.Modes {
 		d.mode = st.Mode & 0o1777 &^ (0o700 &^ d.mode)
 		if err := fchmod(h.fd, st.Mode&0o7700); err != nil {
-			return err
+			if s.opt.RequireAttributes {
+				return err
+			}
+			d.private = false // it has the mode of any new directory, and keeps it
 		}
 	}
 	if !d.owner.owns() || !s.opt.RequireAttributes {

@@ -235,3 +235,67 @@ func TestUnkeptListIsBounded(t *testing.T) {
 		t.Errorf("%+v", last)
 	}
 }
+
+// TestInPlaceOfAnotherUser: this user may write to the file, and not change its mode or time. It
+// is written to, unless it has rights that the entry does not give: then a new file replaces it.
+func TestInPlaceOfAnotherUser(t *testing.T) {
+	needsRoot(t)
+	for _, required := range []bool{false, true} {
+		dir := t.TempDir()
+		makeTree(t, dir, "wide=old", "narrow=old")
+		if err := errors.Join(unix.Chmod(dir+"/wide", 0o666), unix.Chmod(dir+"/narrow", 0o664)); err != nil {
+			t.Fatal(err)
+		}
+		asNobody(t, dir, func() {
+			s := sinkInto(t, dir, SinkOptions{Keep: Keep{Modes: true, Times: true}, RequireAttributes: required})
+			defer s.Close()
+			e := fileEntry("wide", "new")
+			if temp, err := s.OpenInPlace(e, nil); temp != nil || (err != nil) != required {
+				t.Errorf("required %v: in place although others may write to it: %v", required, err)
+			}
+			if err := put(s, e, "new"); err != nil {
+				t.Error(err)
+			}
+			e = fileEntry("narrow", "new")
+			e.Mode = 0o666
+			temp, err := s.OpenInPlace(e, nil)
+			if temp == nil || err != nil {
+				t.Errorf("not in place: %v", err)
+				return
+			}
+			if _, err = temp.WriteAt([]byte("new"), 0); err == nil {
+				err = temp.Finish()
+			}
+			if required {
+				if !errors.Is(err, unix.EPERM) {
+					t.Errorf("the mode is required: %v", err)
+				}
+				_ = temp.Discard()
+				return
+			}
+			if err = errors.Join(err, s.Publish([]*Temp{temp})[0]); err != nil {
+				t.Error(err)
+			}
+			why := unix.EPERM.Error()
+			wantUnkept(t, s, true, Unkept{AttributeMode, ".", 1, "narrow", why}, Unkept{AttributeTime, ".", 1, "narrow", why})
+		})
+		if !required {
+			wantTree(t, dir, "wide=new", "narrow=new")
+		}
+		wantMode(t, dir+"/narrow", 0o664)
+		wantMode(t, dir+"/wide", 0o644)
+	}
+}
+
+// TestDirectoryThatCannotBeWithheld: a file system without chmod has directories, too.
+func TestDirectoryThatCannotBeWithheld(t *testing.T) {
+	refuses := refusals["modes are refused"]
+	dir := fusetest.MountLoopback(t, t.TempDir(), func(top *fs.LoopbackRoot) fs.InodeEmbedder {
+		return &refusingNode{fs.LoopbackNode{RootData: top}, &refuses.refusal}
+	})
+	s := sinkInto(t, dir, SinkOptions{})
+	if err := errors.Join(s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "d", Mode: 0o755}, &Attributes{UID: 12, GID: 34}), s.FinishDirs()); err != nil {
+		t.Error(err)
+	}
+	wantUnkept(t, s, false)
+}

@@ -52,6 +52,8 @@ type device struct {
 	at string
 	// keepsTimes are the kinds of entries of which a time was read back; see setMtime.
 	keepsTimes atomic.Uint32
+	// flushKeepsTimes: a file has kept its time when it was flushed; see Temp.keepTime.
+	flushKeepsTimes atomic.Bool
 	// timeUnitNs is the unit in which the file system keeps times of change if that is
 	// more than a second, else 0.
 	timeUnitNs int64

@@ -1,6 +1,7 @@
 package chunker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -35,7 +36,7 @@ func (s *Sink) Publish(temps []*Temp) []error {
 	s.timed(func() { s.syncFiles(temps, errs) })
 	atOnce(len(temps), func(i int) {
 		if errs[i] == nil {
-			errs[i] = temps[i].readBack()
+			errs[i] = cmp.Or(temps[i].keepTime(), temps[i].readBack())
 		}
 	})
 	renamed := make([]bool, len(temps))

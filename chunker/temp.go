@@ -76,6 +76,7 @@ type Temp struct {
 	// or nil where both are beside the target.
 	partials *dirHandle
 	away     bool
+	timed    bool     // it was given its time
 	must     *Content // see ReadBack and MustHold
 	fromDisk bool     // see ReadBack
 	origin   origin   // what it began as
@@ -343,7 +344,26 @@ func (t *Temp) applyTime() error {
 	if err == unix.EINVAL || err == unix.ENOENT { // before Linux 5.8
 		err = d.setMtime(manifest.File, t.at().fd, t.name, &t.made, t.mtimeNs)
 	}
+	t.timed = err == nil
 	return opErr("set time of", t.place, t.sink.lacks(AttributeTime, t.path, t.dir, err))
+}
+
+// keepTime sets the time of a file again if it has lost it, as on file systems by way of FUSE
+// that write a file when it is flushed. It looks at files until one kept its time.
+func (t *Temp) keepTime() error {
+	d := t.sink.deviceOf(t.dir)
+	if !t.timed || d.tells || d.flushKeepsTimes.Load() {
+		return nil
+	}
+	var st unix.Stat_t
+	if err := fstat(t.fd, &st); err != nil {
+		return opErr("stat", t.place, err)
+	}
+	if !isNear(nanoseconds(st.Mtim), t.mtimeNs) {
+		return t.applyTime()
+	}
+	d.flushKeepsTimes.Store(true)
+	return nil
 }
 
 // Discard removes the file, whatever its state; after Publish it does nothing. Mappings that are

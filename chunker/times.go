@@ -102,7 +102,7 @@ func (d *device) setMtime(of manifest.EntryType, dirfd int, name string, st *uni
 		return err
 	}
 	kept := nanoseconds(now.Mtim)
-	if apart := uint64(max(kept, ns)) - uint64(min(kept, ns)); apart >= uint64(coarsest) {
+	if !isNear(kept, ns) {
 		return fmt.Errorf("%w, but %v", ErrTimeNotKept, time.Unix(0, kept).UTC().Format(time.DateTime))
 	}
 	if IsBeyond(ns) {
@@ -113,6 +113,9 @@ func (d *device) setMtime(of manifest.EntryType, dirfd int, name string, st *uni
 	}
 	return nil
 }
+
+// isNear reports whether a file system may have stored the one time for the other.
+func isNear(a, b int64) bool { return uint64(max(a, b))-uint64(min(a, b)) < uint64(coarsest) }
 
 // setTimespec sets the times of the last access and of the last change, as setMtime takes
 // the name. It sets both, because libfuse before version 3 drops a request for one of them.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -296,6 +297,53 @@ func TestDirectoryThatCannotBeWithheld(t *testing.T) {
 	s := sinkInto(t, dir, SinkOptions{})
 	if err := errors.Join(s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "d", Mode: 0o755}, &Attributes{UID: 12, GID: 34}), s.FinishDirs()); err != nil {
 		t.Error(err)
+	}
+	wantUnkept(t, s, false)
+}
+
+// spoolingNode is of a file system that writes a file when it is flushed, which changes its time.
+type spoolingNode struct {
+	fs.LoopbackNode
+	until *atomic.Int64 // how many files it still does that to
+	clean atomic.Bool
+}
+
+// WrapChild implements fs.NodeWrapChilder.
+func (n *spoolingNode) WrapChild(_ context.Context, ops fs.InodeEmbedder) fs.InodeEmbedder {
+	return &spoolingNode{LoopbackNode: fs.LoopbackNode{RootData: ops.(*fs.LoopbackNode).RootData}, until: n.until}
+}
+
+func (n *spoolingNode) Flush(ctx context.Context, f fs.FileHandle) syscall.Errno {
+	if !n.clean.Swap(true) && n.until.Add(-1) >= 0 {
+		now := time.Now()
+		if err := os.Chtimes(filepath.Join(n.RootData.Path, n.Path(nil)), now, now); err != nil {
+			return fs.ToErrno(err)
+		}
+	}
+	return f.(fs.FileFlusher).Flush(ctx)
+}
+
+// TestTimesThatAFlushChanges: a file has its time also where the file system changes it when the
+// file is flushed.
+func TestTimesThatAFlushChanges(t *testing.T) {
+	below, until := t.TempDir(), new(atomic.Int64)
+	dir := fusetest.MountLoopback(t, below, func(top *fs.LoopbackRoot) fs.InodeEmbedder {
+		return &spoolingNode{LoopbackNode: fs.LoopbackNode{RootData: top}, until: until}
+	})
+	s := sinkInto(t, dir, SinkOptions{Keep: Keep{Times: true}})
+	until.Store(2)
+	for _, name := range []string{"a", "b", "c"} {
+		e := fileEntry(name, "x")
+		e.MtimeNs = 1e18
+		if err := put(s, e, "x"); err != nil {
+			t.Error(err)
+		}
+		if st, err := os.Stat(filepath.Join(below, name)); err != nil || st.ModTime().UnixNano() != 1e18 {
+			t.Errorf("%s has the time %v, %v", name, st.ModTime(), err)
+		}
+	}
+	if got := s.deviceOf(s.base).flushKeepsTimes.Load(); !got {
+		t.Error("a file that kept its time is looked at, and those after it, too")
 	}
 	wantUnkept(t, s, false)
 }

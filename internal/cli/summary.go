@@ -205,6 +205,9 @@ func leftText(s *xfer.Summary) (text string) {
 			text += fmt.Sprintf("; %d %s", left.n, left.text)
 		}
 	}
+	if n := int64(len(s.Unkept)); n > 0 {
+		text += "; " + count(n, "attribute", "attributes") + " not kept"
+	}
 	if s.Deleted > 0 || s.DeletedAtLeast {
 		text += "; " + atLeast(s) + fmt.Sprintf("%d %s", s.Deleted, deleted)
 	}

@@ -78,6 +78,7 @@ func TestSummaryText(t *testing.T) {
 		"copied 40 files, 400 MiB in 12.0 s (33.4 MiB/s, verbs, encrypted), verified":                  func(s *xfer.Summary) { s.Seconds, s.Link.Transport, s.Link.Encrypted = 11.99, "verbs", true },
 		"copied 40 files, 400 MiB in 3600 s (114 KiB/s, tcp), verified":                                func(s *xfer.Summary) { s.Seconds = 3600 },
 		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 1 failed":                   func(s *xfer.Summary) { s.Failed = 1 },
+		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 1 attribute not kept":       func(s *xfer.Summary) { s.Unkept = make([]xfer.Unkept, 1) },
 		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 1 changed while read":       func(s *xfer.Summary) { s.Changed = 1 },
 		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 2 corrupt; 3 missing":       func(s *xfer.Summary) { s.Corrupt, s.Missing = 2, 3 },
 		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 1 grew while copied":        func(s *xfer.Summary) { s.Grown = 1 },

@@ -20,6 +20,8 @@ type Keep struct {
 	// Xattrs keeps extended attributes. An existing directory loses attributes that its
 	// source lacks.
 	Xattrs bool
+	// ACLs keeps POSIX ACLs, and takes away those that a source lacks. It implies Modes.
+	ACLs bool
 }
 
 // Attributes are what an entry is to have beyond what a manifest holds. Nil: nothing
@@ -31,6 +33,8 @@ type Attributes struct {
 	UID, GID int
 	// Xattrs are set where the sink keeps extended attributes.
 	Xattrs Xattrs
+	// ACLs are set, or taken away, where the sink keeps ACLs. They are as Check wants them.
+	ACLs ACLs
 }
 
 // xattrs returns an entry's extended attributes; a nil a has none.
@@ -95,13 +99,13 @@ const setOwner = "set owner or group of"
 // owns reports whether an owner or a group is to be set.
 func (a *Attributes) owns() bool { return a != nil && (a.UID >= 0 || a.GID >= 0) }
 
-// owner returns the owner and group alone, or nil where there are none. What waits for
-// long keeps no more: extended attributes may be large.
-func (a *Attributes) owner() *Attributes {
-	if !a.owns() {
+// rights returns owner, group and ACLs alone, or nil where there are none. What waits for
+// long keeps no more: extended attributes may be large, and ACLs are not larger than a path.
+func (a *Attributes) rights() *Attributes {
+	if acls := a.acls(); !a.owns() && acls.IsNone() {
 		return nil
 	}
-	return &Attributes{UID: a.UID, GID: a.GID}
+	return &Attributes{UID: a.UID, GID: a.GID, ACLs: a.ACLs}
 }
 
 // chown sets owner and group as far as this process may: both at once, else each by

@@ -82,16 +82,16 @@ func (s *Sink) hasAttributes(dirfd int, name string, e *manifest.Entry, a *Attri
 	if fstat(fd, &st) != nil || inodeOf(&st) != want || !a.isOf(&st) {
 		return false
 	}
+	calls := xattrsOfPath("/proc/self/fd/" + strconv.Itoa(fd))
 	if s.opt.Keep.Modes {
 		mode, setID := s.keptMode(e.Mode)
-		if st.Mode&0o7777 != a.granted(mode, setID, &st) {
+		if !s.hasRights(aclsOf{c: calls}, a, a.granted(mode, setID, &st), &st) {
 			return false
 		}
 	}
 	if !s.opt.Keep.Xattrs {
 		return true
 	}
-	calls := xattrsOfPath("/proc/self/fd/" + strconv.Itoa(fd))
 	has, err := calls.read()
 	return err == nil && s.includesXattrs(has, a.xattrs()) && s.includesXattrs(a.xattrs(), has)
 }

@@ -96,7 +96,7 @@ func (s *Sink) settleRights(f *standingFile, e *manifest.Entry, a *Attributes) e
 	if s.opt.Keep.Modes {
 		want = a.granted(want, setID, &f.st)
 	}
-	return opErr("set mode of", f.place, s.lacks(AttributeMode, e.Path, f.dir, f.chmod(want)))
+	return s.giveRights(aclsOf{c: xattrsOfPath(f.path)}, a, want, &f.st, e.Path, f.dir, f.chmod)
 }
 
 // chmod sets permission bits that differ. fchmod(2) refuses a descriptor opened with
@@ -150,7 +150,7 @@ func (s *Sink) includesXattrs(x, of Xattrs) bool {
 		if !s.keepsXattr(name) || strings.HasPrefix(name, "security.") && name != "security.capability" {
 			continue
 		}
-		if got, ok := x.value(name); !ok || !bytes.Equal(got, value) {
+		if got, ok := x.Value(name); !ok || !bytes.Equal(got, value) {
 			return false
 		}
 	}

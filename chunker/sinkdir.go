@@ -23,7 +23,7 @@ type dirToSettle struct {
 	mode    uint32 // the final permission bits
 	setID   uint32 // added if it gets its owner and group
 	mtimeNs int64
-	owner   *Attributes // owner and group alone, or nil
+	owner   *Attributes // owner, group and ACLs alone, or nil
 	was     widened
 }
 
@@ -124,7 +124,7 @@ func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 
 // settling returns the final state of a directory.
 func (s *Sink) settling(e *manifest.Entry, a *Attributes, target string) dirToSettle {
-	d := dirToSettle{entry: e.Path, target: target, mode: e.Mode & 0o777, mtimeNs: e.MtimeNs, owner: a.owner()}
+	d := dirToSettle{entry: e.Path, target: target, mode: e.Mode & 0o777, mtimeNs: e.MtimeNs, owner: a.rights()}
 	if s.opt.Keep.Modes {
 		d.mode, d.setID = s.keptMode(e.Mode)
 	}
@@ -392,10 +392,9 @@ func (s *Sink) settleDir(d dirToSettle) error {
 		}
 		return opErr(setOwner, d.entry, err)
 	}
-	if mode := s.settledMode(&d, &st); st.Mode&0o7777 != mode {
-		if err := s.lacks(AttributeMode, d.entry, h, fchmod(h.fd, mode)); err != nil {
-			return opErr("set mode of", d.entry, err)
-		}
+	err = s.giveRights(aclsOf{xattrsOfFD(h.fd), true}, d.owner, s.settledMode(&d, &st), &st, d.entry, h, func(mode uint32) error { return fchmod(h.fd, mode) })
+	if err != nil {
+		return err
 	}
 	return cmp.Or(timeErr, s.checkNamed(h, d.entry))
 }

@@ -165,8 +165,8 @@ func (t *Temp) create(sourceMode uint32) error {
 			first = mode | 0o600 // a later copy may have to write it
 		}
 		first &= 0o755 // nobody else may write to what is being verified
-		if t.private || t.attrs.owns() {
-			first &= 0o700 // its owner and group are not the final ones yet
+		if t.private || t.attrs.owns() || t.sink.opt.Keep.ACLs {
+			first &= 0o700 // its owner, group and ACL are not the final ones yet
 		}
 		made, err := t.openSome(first)
 		t.have = made
@@ -318,8 +318,13 @@ func (t *Temp) Finish() error {
 	} else {
 		t.want = t.attrs.granted(t.want, t.setID, &t.made)
 	}
+	mode := t.want
+	t.want = t.sink.withoutACL(t.attrs, mode, &t.made)
 	if err := t.applyMode(); err != nil {
 		return opErr("set mode of", t.place, err)
+	}
+	if err := t.sink.setACLs(aclsOf{c: xattrsOfFD(t.fd)}, t.attrs, mode, &t.made, t.path, t.dir); err != nil {
+		return err
 	}
 	if !t.origin.inPlace {
 		if err := t.applyTime(); err != nil {

@@ -21,6 +21,7 @@ type Unkept struct {
 const (
 	AttributeOwner  = "owner or group"
 	AttributeMode   = "mode"
+	AttributeACL    = "ACL"
 	AttributeTime   = "time"
 	AttributeXattrs = "extended attributes"
 	otherAttributes = "other attributes"

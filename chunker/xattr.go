@@ -80,12 +80,20 @@ func (x Xattrs) all() iter.Seq2[string, []byte] {
 }
 
 func (x Xattrs) has(name string) bool {
-	_, ok := x.value(name)
+	_, ok := x.Value(name)
 	return ok
 }
 
-// value returns the value of the attribute name, if x has it.
-func (x Xattrs) value(name string) (value []byte, ok bool) {
+// Append appends an attribute.
+func (x Xattrs) Append(name string, value []byte) Xattrs {
+	x = binary.AppendUvarint(x, uint64(len(name)))
+	x = append(x, name...)
+	x = binary.AppendUvarint(x, uint64(len(value)))
+	return append(x, value...)
+}
+
+// Value returns the value of the attribute name, if x has it.
+func (x Xattrs) Value(name string) (value []byte, ok bool) {
 	for n, v := range x.all() {
 		if n == name {
 			return v, true
@@ -206,10 +214,7 @@ func (c *xattrCalls) readWhatCanBe(lacks func(name string, err error) error) (x 
 			continue // gone meanwhile
 		}
 		was := len(x)
-		x = binary.AppendUvarint(x, uint64(len(name)))
-		x = append(x, name...)
-		x = binary.AppendUvarint(x, uint64(len(value)))
-		x = append(x, value...)
+		x = x.Append(name, value)
 		if err == nil && len(x) > MaxXattrsBytes {
 			err = fmt.Errorf("more than %d MiB of attributes", MaxXattrsBytes>>20)
 		}

@@ -116,6 +116,7 @@ func (a *announcer) entry(f *chunker.Found) error {
 		return err
 	}
 	x, err := a.xattrsOf(f)
+	e.Mode = f.Entry.Mode // without the rights of an ACL that does not travel
 	if err != nil {
 		outcome := Failed
 		if errors.Is(err, chunker.ErrVanished) && e.Type != manifest.Dir { // its entries are copied anyway

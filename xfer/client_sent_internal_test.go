@@ -36,6 +36,7 @@ func TestOptionsAreSent(t *testing.T) {
 		"NumericIDs":     func(o *Options) { o.NumericIDs = true },
 		"HardLinks":      func(o *Options) { o.HardLinks = true },
 		"Xattrs":         func(o *Options) { o.Xattrs = true },
+		"ACLs":           func(o *Options) { o.ACLs = true },
 		"DryRun":         func(o *Options) { o.DryRun = true },
 		"NoSpaceCheck":   func(o *Options) { o.NoSpaceCheck = true },
 		"IgnoreExisting": func(o *Options) { o.IgnoreExisting = true },

@@ -12,7 +12,7 @@ func (o *Options) metadataFlags() (flags uint64) {
 	for _, f := range []struct {
 		on   bool
 		flag uint64
-	}{{o.Links, wire.FlagLinks}, {o.Perms, wire.FlagModes}, {o.Times, wire.FlagTimes}, {o.Owner, wire.FlagOwner}, {o.Group, wire.FlagGroup}, {o.HardLinks, wire.FlagHardLinks}, {o.Xattrs, wire.FlagXattrs}, {o.NumericIDs, wire.FlagNumericIDs}, {o.RequireAttributes, wire.FlagRequireAttributes}} {
+	}{{o.Links, wire.FlagLinks}, {o.Perms || o.ACLs, wire.FlagModes}, {o.Times, wire.FlagTimes}, {o.Owner, wire.FlagOwner}, {o.Group, wire.FlagGroup}, {o.HardLinks, wire.FlagHardLinks}, {o.Xattrs, wire.FlagXattrs}, {o.ACLs, wire.FlagACLs}, {o.NumericIDs, wire.FlagNumericIDs}, {o.RequireAttributes, wire.FlagRequireAttributes}} {
 		if f.on {
 			flags |= f.flag
 		}
@@ -21,7 +21,7 @@ func (o *Options) metadataFlags() (flags uint64) {
 }
 
 func keepOf(flags uint64) chunker.Keep {
-	return chunker.Keep{Modes: flags&wire.FlagModes != 0, Times: flags&wire.FlagTimes != 0, Xattrs: flags&wire.FlagXattrs != 0}
+	return chunker.Keep{Modes: flags&(wire.FlagModes|wire.FlagACLs) != 0, ACLs: flags&wire.FlagACLs != 0, Times: flags&wire.FlagTimes != 0, Xattrs: flags&wire.FlagXattrs != 0}
 }
 
 // followsNamed reports whether a named source that is a link is followed: with -L, and

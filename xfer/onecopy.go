@@ -171,7 +171,7 @@ func otherOptions(granted, other uint64) string {
 		name string
 	}{
 		{wire.FlagRecursive, "-r"}, {wire.FlagFollow, "-L"}, {wire.FlagLinks, "-l"}, {wire.FlagModes, "-p"}, {wire.FlagTimes, "-t"}, {wire.FlagOwner, "-o"}, {wire.FlagGroup, "-g"},
-		{wire.FlagHardLinks, "-H"}, {wire.FlagXattrs, "-X"}, {wire.FlagNumericIDs, "--numeric-ids"}, {wire.FlagDryRun, "--dry-run"}, {wire.FlagUpdate, "--update"},
+		{wire.FlagHardLinks, "-H"}, {wire.FlagXattrs, "-X"}, {wire.FlagACLs, "-A"}, {wire.FlagNumericIDs, "--numeric-ids"}, {wire.FlagDryRun, "--dry-run"}, {wire.FlagUpdate, "--update"},
 		{wire.FlagSameStays, "the quick check"}, {wire.FlagSizeStays, "--size-only"}, {wire.FlagChecksum, "--checksum"}, {wire.FlagAppend, "--append-verify"}, {wire.FlagInPlace, "--inplace"},
 		{wire.FlagIgnoreExisting, "--ignore-existing"}, {wire.FlagExisting, "--existing"}, {wire.FlagDelete, "--delete"}, {wire.FlagNoFsync, "--no-fsync"},
 		{wire.FlagEncrypt, "--encrypt"}, {wire.FlagRules, "filter rules"}, {wire.FlagListed, "--files-from"}, {wire.FlagStream, "a stream"}, {wire.FlagGrowing, "--copy-growing"},

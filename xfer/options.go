@@ -74,6 +74,7 @@ type Options struct {
 	// owner and group by name, or with NumericIDs by number; which names are of the
 	// same file; extended attributes.
 	Links, Perms, Times, Owner, Group, NumericIDs, HardLinks, Xattrs bool
+	ACLs                                                             bool // POSIX ACLs; implies Perms
 	// RequireAttributes lets an entry fail that does not get all attributes that the copy
 	// keeps. Otherwise it is copied, and the summary has what it lacks.
 	RequireAttributes bool

@@ -112,7 +112,7 @@ func (o *Options) checkStream() error {
 		why   string
 	}{
 		{o.Recursive, "a stream is one file, and -r copies directories"},
-		{o.Perms || o.Times || o.Owner || o.Group || o.HardLinks || o.Xattrs, "a stream has no owner, mode, times, attributes or further names to keep"},
+		{o.Perms || o.Times || o.Owner || o.Group || o.HardLinks || o.Xattrs || o.ACLs, "a stream has no owner, mode, times, attributes or further names to keep"},
 		{o.Links, "-l does not apply to a stream"},
 		{len(o.Rules) > 0 || o.Names != nil || o.OneFileSystem, "filter rules, --files-from and --one-file-system do not apply to a stream"},
 		{o.sinkFlags() != 0 || o.DeleteExcluded, "a stream is read or written once, from its beginning to its end: not with --dry-run, --update, --checksum, --append-verify, --inplace, --size-only, --ignore-existing, --existing, --max-size, --min-size or --delete"},

@@ -13,11 +13,16 @@ import (
 
 // xattrsOf reads the attributes of an entry that is to be announced.
 func (a *announcer) xattrsOf(f *chunker.Found) (chunker.Xattrs, error) {
-	if a.src.session.terms.Flags&wire.FlagXattrs == 0 {
-		return nil, nil
-	}
 	lacks := func(attribute string, err error) error { return a.lacks(f.Entry.Path, attribute, err) }
-	return retryOnEMFILE(a.src.stop, func() (chunker.Xattrs, error) { return a.src.tree.Xattrs(f, lacks) })
+	acls, err := a.aclsOf(f, lacks)
+	if err != nil || !a.src.session.terms.Has(wire.FlagXattrs) {
+		return acls, err
+	}
+	x, err := retryOnEMFILE(a.src.stop, func() (chunker.Xattrs, error) { return a.src.tree.Xattrs(f, lacks) })
+	if err == nil && len(acls)+len(x) > chunker.MaxXattrsBytes {
+		return acls, lacks(chunker.AttributeXattrs, errMuchBesideACLs)
+	}
+	return append(acls, x...), err
 }
 
 // lacks notes that an attribute of an entry cannot be read, and returns nil, or err where the
@@ -70,7 +75,7 @@ type arrivingXattrs struct {
 // hearXattrs takes parts of attributes. They must be those of the entries that come
 // next, and must be whole before those entries come.
 func (k *sink) hearXattrs(body []byte) error {
-	if k.session.terms.Flags&wire.FlagXattrs == 0 {
+	if k.session.terms.Flags&(wire.FlagXattrs|wire.FlagACLs) == 0 {
 		return fmt.Errorf("%w: extended attributes that were not asked for", ErrProtocol)
 	}
 	return wire.DecodeXattrs(body, func(p *wire.XattrPart) error {
@@ -118,5 +123,8 @@ func (k *sink) giveXattrs(e *sinkEntry) error {
 		e.attrs = &chunker.Attributes{UID: -1, GID: -1}
 	}
 	e.attrs.Xattrs, e.xattrBytes = x.bytes, x.total
+	if err := k.takeACLs(e.attrs); err != nil {
+		return fmt.Errorf("%w: %q: %w", ErrProtocol, e.Path, err)
+	}
 	return nil
 }

@@ -74,8 +74,6 @@ func everyOptionOfCopy() map[string]args.Option {
 // the option stands, before anything is connected.
 func TestOptionsOfRsyncThatAreNotHere(t *testing.T) {
 	for args, want := range map[string]string{
-		"-aA a h:b":                 "gdrcp has no -A: it keeps no ACLs: carry them over with getfacl -R at the source and setfacl --restore at the destination",
-		"-av --acls a h:b":          "gdrcp has no --acls: it keeps no ACLs: carry them over with getfacl -R at the source and setfacl --restore at the destination",
 		"-avi a h:b":                "gdrcp has no -i: -v tells every entry, -n -v what would be copied; a key of ssh goes by -e 'ssh -i KEY'",
 		"a h:b --itemize-changes":   "gdrcp has no --itemize-changes: -v tells every entry, -n -v what would be copied; a key of ssh goes by -e 'ssh -i KEY'",
 		"--remove-source-files a b": "gdrcp has no --remove-source-files: it changes nothing at the source: remove the files when the copy has ended with exit code 0",

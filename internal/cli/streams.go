@@ -136,7 +136,7 @@ func (c *copyRun) copyStream(ctx context.Context, client *xfer.Client, p *plan, 
 		return client.PushStream(ctx, c.stream, p.endpoint, p.dst, o)
 	}
 	if p.descriptor > 0 { // a path of it, so what is kept in all copies is no error
-		o.Recursive, o.Links, o.Perms, o.Times, o.Owner, o.Group, o.HardLinks, o.Xattrs = false, false, false, false, false, false, false, false
+		o.Recursive, o.Links, o.Perms, o.Times, o.Owner, o.Group, o.HardLinks, o.Xattrs, o.ACLs = false, false, false, false, false, false, false, false, false
 	}
 	return client.PullStream(ctx, p.endpoint, p.sources[0], c.stream, o)
 }

@@ -19,7 +19,6 @@ func rsyncOnly() []missingOption {
 		{"remove-source-files", "it changes nothing at the source: remove the files when the copy has ended with exit code 0"},
 		{"chmod", "-p keeps the modes of the source: change them with chmod -R at the destination afterwards"},
 		{"chown usermap groupmap", "-o and -g keep owner and group of the source: change them with chown -R at the destination afterwards"},
-		{"A acls", "it keeps no ACLs: carry them over with getfacl -R at the source and setfacl --restore at the destination"},
 		{"U atimes N crtimes open-noatime", "of times it keeps those of change (-t)"},
 		{"J omit-link-times", "-t keeps the times of all entries; a host to jump by goes by -e 'ssh -J HOST'"},
 		{"O omit-dir-times", "-t keeps the times of all entries"},

@@ -47,6 +47,7 @@ const (
 	FlagChecksum = 1 << 40 // files of the same size are compared by the digests of their pieces, and what is the same stays
 	FlagAppend   = 1 << 41 // files that are shorter at the destination begin with what is there, which is compared; no other file is replaced
 	FlagInPlace  = 1 << 42 // files that exist at the destination are written themselves
+	FlagACLs     = 1 << 43 // ACLs are kept, among extended attributes, and with them FlagModes
 	// FlagRequireAttributes says that an entry fails that does not get all attributes.
 	FlagRequireAttributes = 1 << 48
 	// FlagNoSpaceCheck has the sink begin whatever room there seems to be.
@@ -61,7 +62,7 @@ const (
 	flagsBasic = FlagRecursive | FlagFollow | FlagModes | FlagNoFsync | FlagMustBeDir | FlagMany | FlagFlush | FlagDirect
 	// flagsMetadata are the flags for what is kept of the source's metadata, beside
 	// FlagModes.
-	flagsMetadata = FlagTimes | FlagLinks | FlagOwner | FlagGroup | FlagHardLinks | FlagXattrs | FlagNumericIDs | FlagRequireAttributes
+	flagsMetadata = FlagTimes | FlagLinks | FlagOwner | FlagGroup | FlagHardLinks | FlagXattrs | FlagACLs | FlagNumericIDs | FlagRequireAttributes
 	// flagsOfSink let the destination decide what happens to an entry.
 	flagsOfSink = FlagDryRun | FlagIgnoreExisting | FlagUpdate | FlagDelete | FlagExisting | FlagSameStays | FlagSizeStays | FlagSizes | FlagChecksum | FlagAppend | FlagInPlace
 	// FlagsKeeping let entries end as Kept. FlagsKeepingLater do the same for files

@@ -1,0 +1,125 @@
+package xfer
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"gdrcp/chunker"
+	"gdrcp/xfer/internal/wire"
+)
+
+// ACLs travel as two more extended attributes, by names that no other has.
+const (
+	accessACL  = "system.posix_acl_access"
+	defaultACL = "system.posix_acl_default"
+)
+
+// maxACLNameBytes bounds the names of users and groups in an ACL. Those that are longer go by
+// number alone.
+const maxACLNameBytes = 64
+
+var errMuchBesideACLs = errors.New("with its ACLs the entry has more than 1 MiB")
+
+// aclsOf reads and encodes the ACLs of an entry that is to be announced. If they are not sent, the
+// entry's mode gives nobody what they take.
+func (a *announcer) aclsOf(f *chunker.Found, lacks func(attribute string, err error) error) (chunker.Xattrs, error) {
+	if !a.src.session.terms.Has(wire.FlagACLs) {
+		return nil, nil
+	}
+	acls, err := retryOnEMFILE(a.src.stop, func() (chunker.ACLs, error) { return a.src.tree.ACLs(f) })
+	if errors.Is(err, chunker.ErrVanished) || errors.Is(err, chunker.ErrChanged) {
+		return nil, err
+	}
+	if err == nil {
+		err = errors.Join(acls.Access.Check(), acls.Default.Check())
+	}
+	if err != nil {
+		f.Entry.Mode = acls.Access.Without(f.Entry.Mode)
+		return nil, lacks(chunker.AttributeACL, err)
+	}
+	var x chunker.Xattrs
+	for _, one := range []struct {
+		name string
+		acl  chunker.ACL
+	}{{accessACL, acls.Access}, {defaultACL, acls.Default}} {
+		if len(one.acl) > 0 {
+			x = x.Append(one.name, a.appendACL(nil, one.acl))
+		}
+	}
+	return x, nil
+}
+
+// appendACL appends entries: uvarints tag, rights and, of one that is for somebody, number, and
+// the length of the name, then the name. The name is empty where number says all.
+func (a *announcer) appendACL(b []byte, acl chunker.ACL) []byte {
+	named := !a.src.session.terms.Has(wire.FlagNumericIDs)
+	for _, e := range acl {
+		b = binary.AppendUvarint(b, uint64(e.Tag))
+		b = binary.AppendUvarint(b, uint64(e.Perm))
+		if !e.IsUser() && !e.IsGroup() {
+			continue
+		}
+		b = binary.AppendUvarint(b, uint64(e.ID))
+		var name string
+		switch {
+		case !named || e.ID == 0:
+		case e.IsUser():
+			name = a.names.user(e.ID)
+		default:
+			name = a.names.group(e.ID)
+		}
+		if len(name) > maxACLNameBytes {
+			name = ""
+		}
+		b = binary.AppendUvarint(b, uint64(len(name)))
+		b = append(b, name...)
+	}
+	return b
+}
+
+// takeACLs takes the ACLs out of the attributes that came for an entry, with the numbers of this
+// host.
+func (k *sink) takeACLs(attrs *chunker.Attributes) (err error) {
+	if !k.session.terms.Has(wire.FlagACLs) {
+		return nil
+	}
+	for name, acl := range map[string]*chunker.ACL{accessACL: &attrs.ACLs.Access, defaultACL: &attrs.ACLs.Default} {
+		value, _ := attrs.Xattrs.Value(name)
+		if *acl, err = k.decodeACL(value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *sink) decodeACL(value []byte) (acl chunker.ACL, err error) {
+	c := wire.Cursor{Buf: value}
+	for len(c.Buf) > 0 && !c.Bad && len(acl) <= chunker.MaxACLEntries {
+		tag, perm := c.Uvarint(), c.Uvarint()
+		e := chunker.ACLEntry{Tag: uint16(min(tag, 1<<16-1)), Perm: uint16(min(perm, 1<<16-1)), ID: chunker.NoID}
+		if e.IsUser() || e.IsGroup() {
+			id, name := c.Uvarint(), c.Str()
+			if id >= uint64(chunker.NoID) || name != "" && !wire.IsAccountName(name) {
+				c.Bad = true
+			}
+			e.ID = k.aclID(&e, uint32(id), name)
+		}
+		acl = append(acl, e)
+	}
+	if err := c.Err("ACL"); err != nil {
+		return nil, err
+	}
+	return acl, acl.Check()
+}
+
+// aclID is the number of the user or group that an entry is for: by name where this host has the
+// name, otherwise by number, as attributesOf has it.
+func (k *sink) aclID(e *chunker.ACLEntry, id uint32, name string) uint32 {
+	switch {
+	case name == "" || id == 0 || k.session.terms.Has(wire.FlagNumericIDs):
+		return id
+	case e.IsUser():
+		return uint32(k.intake.names.uid(name, id))
+	}
+	return uint32(k.intake.names.gid(name, id))
+}

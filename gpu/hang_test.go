@@ -97,13 +97,17 @@ func TestHungGPUIsNoOther(t *testing.T) {
 }
 
 // Calls that wait for all work of a GPU, as freeing memory does, hold nobody up
-// either: what they would give back is left.
+// either: what they would give back is left. Who waits for another reason tells of that wait,
+// and of its limit.
 func TestHungGPUHoldsNoClose(t *testing.T) {
-	d, _, _, m := hangs(t, t.Context())
+	d, _, s, m := hangs(t, t.Context())
 	start := time.Now()
 	closes(t, "memory", m)
 	if took := time.Since(start); took > closePatience+3*time.Second {
 		t.Errorf("it took %v", took)
+	}
+	if err := s.Wait(); err == nil || !strings.Contains(err.Error(), "free memory on GPU 0: the GPU hangs, no answer within 5s") {
+		t.Errorf("a wait after that: %v", err)
 	}
 	wantLost(t, d, d.Lost())
 }
@@ -148,15 +152,6 @@ func TestFreeingWaitsForNoLaterWork(t *testing.T) {
 	close(stop)
 	if err := errors.Join(<-ended, d.Lost(), s.Drain()); err != nil {
 		t.Error(err)
-	}
-}
-
-// Who finds a GPU that another wait found to hang tells of that wait, and of its limit.
-func TestHungGPUIsToldAsFound(t *testing.T) {
-	_, _, s, m := hangs(t, t.Context())
-	closes(t, "memory", m)
-	if err := s.Wait(); err == nil || !strings.Contains(err.Error(), "free memory on GPU 0: the GPU hangs, no answer within 5s") {
-		t.Errorf("a wait after another: %v", err)
 	}
 }
 

@@ -126,7 +126,7 @@ func testHostileSeals(t *testing.T, w hostileWay) {
 			tc.say(f)
 			select {
 			case end := <-i.ends:
-				if !errors.Is(end.Err, ErrIntegrity) {
+				if !errors.Is(end.Err, errForged) || !isLost(end.Err) {
 					t.Errorf("the session ended by %v", end.Err)
 				}
 			case <-time.After(rdmatest.Stretch(w.slow * 3 * time.Second)):

@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,9 @@ type lane struct {
 	link *railLink
 	conn rdma.Conn
 	open *trust.Opener // the link's poller has it
+	// damaged says that a message did not open. Those after it are passed over, because the
+	// peer sends all from that one on over another link. The link's poller has it.
+	damaged bool
 
 	// outBytes is how much is under way to the sink. The chunkSender's lock guards it.
 	outBytes int64
@@ -52,19 +56,20 @@ func (l *lane) send(t wire.MsgType, seq, consumed uint64, body []byte, wr rdma.W
 }
 
 // errForged says that a control message was changed on the way, by accident or on
-// purpose.
-var errForged = fmt.Errorf("%w: a control message was damaged or forged on the way", ErrIntegrity)
+// purpose. Its connection counts as lost.
+var errForged = errors.New("a control message was damaged or forged on the way")
 
 // unseal opens, in place, a message that came on a connection. ok is false for a
 // message to pass over: the heartbeat of a lane that this end is about to take into the
-// session, and anything that comes over a lane that was closed.
+// session, and anything that comes over a lane that was closed or damaged.
 func (r *railLink) unseal(c *rdma.Completion) (f wire.Frame, ok bool, err error) {
 	l := r.laneOf(c.Conn)
-	if l == nil {
+	if l == nil || l.damaged {
 		return f, false, nil
 	}
 	plain, err := l.open.Open(c.Msg)
 	if err != nil {
+		l.damaged = true
 		return f, false, errForged
 	}
 	if f, err = wire.ParseFrame(plain); err != nil {

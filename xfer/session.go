@@ -285,11 +285,14 @@ func (s *session) pollCompletions(ctx context.Context, l *railLink) error {
 				s.moves()
 				err = (*role).immediate(l, c.Imm)
 			case rdma.Message:
-				if err = s.message(l, role, c); role == nil {
+				if err = s.message(l, role, c); errors.Is(err, errForged) {
+					err = s.closed(l, err)
+				}
+				if role == nil {
 					role = s.role.Load()
 				}
 			case rdma.Closed:
-				err = s.closed(l, c)
+				err = s.closed(l, c.Err)
 			}
 			if err != nil {
 				return err
@@ -304,9 +307,9 @@ func (s *session) pollCompletions(ctx context.Context, l *railLink) error {
 	}
 }
 
-// closed handles the end of a connection. It is no error once the conversation is
+// closed handles the end of a connection, for the reason why. It is no error once the conversation is
 // complete. Before that, the copy goes on over other links if it can.
-func (s *session) closed(l *railLink, c *rdma.Completion) error {
+func (s *session) closed(l *railLink, why error) error {
 	if s.ending.Load() {
 		// What the peer has not heard yet goes over another link, if there is one.
 		if s.links.leave(l) > 0 {
@@ -316,7 +319,7 @@ func (s *session) closed(l *railLink, c *rdma.Completion) error {
 		s.once.Do(func() { close(s.hungUp) })
 		return nil
 	}
-	return s.loseLink(l, c.Err)
+	return s.loseLink(l, why)
 }
 
 // beat sends something on every queue pair once a second, unless the last heartbeat is

@@ -30,6 +30,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		{&RemoteError{Class: ClassIntegrity}, false, false},
 		{errors.Join(lost, chunker.ErrNoSpace), false, false},
 		{errors.Join(lost, ErrIntegrity), false, false},
+		{&lostError{"peer", errForged}, true, true},
 		{&lostError{"peer", rdma.ErrAccess}, true, true}, // the kernel of a process that was killed ends its regions first
 		{ErrStalled, false, false},
 		{ErrUsage, false, false},

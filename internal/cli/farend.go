@@ -268,7 +268,7 @@ func (c *copyRun) tryOverSSH(ctx context.Context, p *plan, o xfer.Options, sourc
 		return nil, fmt.Errorf("%s: %w", f.where.host, errOtherNames)
 	}
 	*sources = now
-	paths, noTCP := c.pathsTo(within, f.where.host, f.offer.Addresses, f.offer.NoTCP, &o)
+	paths, noTCP := c.pathsTo(within, f.where.host, dialable(f.offer.Addresses, f.key, f.offer.Machine), f.offer.NoTCP, &o)
 	if o.Transport == "verbs" && len(paths) == 0 {
 		return nil, fmt.Errorf("%w: %s offers no RDMA address: %s", rdma.ErrUnsupported, f.where.host, f.offer.NoRails)
 	}

@@ -116,6 +116,7 @@ func (p *program) serveOrigin(ctx context.Context, mux *remote.Mux, talk *remote
 	}
 	server := xfer.NewServer(cfg)
 	heard := p.listenEverywhere(server, rails)
+	offer.Machine = machineProof(asked.Key)
 	offer.Addresses, offer.NoRails, offer.NoTCP = heard.at, cmp.Or(why, heard.noRails), heard.noTCP
 	if _, err := server.Listen(tcp.NewOver(mux), mux.Addr(), rdma.Device{}); err != nil {
 		return errors.Join(err, server.Close())

@@ -22,6 +22,9 @@ import (
 const beMain = "GDRCP_TEST_BE_MAIN"
 
 func TestMain(m *testing.M) {
+	if addresses := os.Getenv(beOfferer); addresses != "" {
+		os.Exit(offerer(addresses))
+	}
 	if how := os.Getenv(beLiar); how != "" {
 		os.Exit(liar(how))
 	}

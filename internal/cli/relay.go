@@ -51,7 +51,7 @@ func (c *copyRun) relay(ctx context.Context, p *plan) error {
 	from := &farEnd{Link: link, where: *p.from}
 	defer from.Close()
 	run := &remote.Run{
-		Key: to.key, Addresses: to.offer.Addresses, NoRails: to.offer.NoRails, NoTCP: to.offer.NoTCP, From: from.where.host, To: to.where.host,
+		Key: to.key, Addresses: to.offer.Addresses, NoRails: to.offer.NoRails, NoTCP: to.offer.NoTCP, Machine: to.offer.Machine, From: from.where.host, To: to.where.host,
 		Args: args, Sources: p.sources, Dest: remote.AtHome(p.dst, to.offer.Home),
 		Terminal: !c.quiet && !c.json && c.isTerminal(c.stderr), Columns: c.columns(),
 	}
@@ -129,7 +129,7 @@ func (c *copyRun) relayedCopy(ctx context.Context, o xfer.Options) (*xfer.Summar
 	if err != nil {
 		return nil, err
 	}
-	paths, noTCP := c.pathsTo(ctx, run.To, run.Addresses, run.NoTCP, &o)
+	paths, noTCP := c.pathsTo(ctx, run.To, dialable(run.Addresses, run.Key, run.Machine), run.NoTCP, &o)
 	unreached := func(why error) error {
 		return fmt.Errorf("%s does not reach %s, and such a copy cannot go over ssh: %w", run.From, run.To, why)
 	}

@@ -177,7 +177,7 @@ func (c *Conversation) askServe(ctx context.Context, s *Serve) (*Offer, error) {
 // AskRun makes the far end copy, and writes the far end's output, until the copy has
 // ended. It may take any time; the end of the Mux ends it.
 func (c *Conversation) AskRun(r *Run, stdout, stderr io.Writer) (exitCode int, err error) {
-	err = c.send(kindRun, runFields{fieldsOf(r.Key), r.Addresses, r.NoRails, r.NoTCP, r.From, r.To, octets(r.Args), octets(r.Sources), []byte(r.Dest), r.Terminal, uint16(r.Columns)})
+	err = c.send(kindRun, runFields{fieldsOf(r.Key), r.Addresses, r.NoRails, r.NoTCP, r.Machine, r.From, r.To, octets(r.Args), octets(r.Sources), []byte(r.Dest), r.Terminal, uint16(r.Columns)})
 	for err == nil {
 		var k kind
 		var body []byte
@@ -225,7 +225,7 @@ func (c *Conversation) Asked() (w Wish, err error) {
 
 // Offer answers Serve.
 func (c *Conversation) Offer(o *Offer) error {
-	f := offerFields{Home: []byte(o.Home), Addresses: o.Addresses, NoRails: o.NoRails, NoTCP: o.NoTCP}
+	f := offerFields{Home: []byte(o.Home), Addresses: o.Addresses, NoRails: o.NoRails, NoTCP: o.NoTCP, Machine: o.Machine}
 	for _, names := range o.Expanded {
 		f.Expanded = append(f.Expanded, octets(names))
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"path/filepath"
 
 	"gdrcp/internal/trust"
@@ -97,6 +98,8 @@ type Offer struct {
 	NoRails   string     // why there is no verbs address
 	NoTCP     string     // why there is no TCP address
 	Expanded  [][]string // the paths that each of the sources stands for
+	// Machine is a proof, by the key, of which machine the far end runs on. It may be empty.
+	Machine []byte
 }
 
 // Run asks a far end to copy from itself to another far end that serves.
@@ -105,6 +108,7 @@ type Run struct {
 	Addresses []Address
 	NoRails   string
 	NoTCP     string
+	Machine   []byte   // of the offer
 	From, To  string   // the hosts, for messages
 	Args      []string // the options of the command line
 	Sources   []string
@@ -140,6 +144,7 @@ type offerFields struct {
 	NoRails   string     `json:"no_rails"`
 	NoTCP     string     `json:"no_tcp"`
 	Expanded  [][][]byte `json:"expanded"`
+	Machine   []byte     `json:"machine,omitempty"`
 }
 
 type runFields struct {
@@ -147,6 +152,7 @@ type runFields struct {
 	Addresses []Address `json:"addresses"`
 	NoRails   string    `json:"no_rails"`
 	NoTCP     string    `json:"no_tcp"`
+	Machine   []byte    `json:"machine,omitempty"`
 	From      string    `json:"from"`
 	To        string    `json:"to"`
 	Args      [][]byte  `json:"args"`
@@ -291,7 +297,7 @@ func decodeRun(body []byte) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Run{k, f.Addresses, oneLine(f.NoRails, maxLineBytes), oneLine(f.NoTCP, maxLineBytes), f.From, f.To, texts(f.Args), texts(f.Sources), string(f.Dest), f.Terminal, int(f.Columns)}, nil
+	return &Run{k, f.Addresses, oneLine(f.NoRails, maxLineBytes), oneLine(f.NoTCP, maxLineBytes), f.Machine, f.From, f.To, texts(f.Args), texts(f.Sources), string(f.Dest), f.Terminal, int(f.Columns)}, nil
 }
 
 // decodeOffer checks all of an offer except the expansions.
@@ -300,7 +306,7 @@ func decodeOffer(body []byte) (*Offer, error) {
 	if err := decode(body, &f); err != nil {
 		return nil, err
 	}
-	o := &Offer{Home: string(f.Home), Addresses: f.Addresses, NoRails: oneLine(f.NoRails, maxLineBytes), NoTCP: oneLine(f.NoTCP, maxLineBytes)}
+	o := &Offer{Home: string(f.Home), Addresses: f.Addresses, NoRails: oneLine(f.NoRails, maxLineBytes), NoTCP: oneLine(f.NoTCP, maxLineBytes), Machine: f.Machine}
 	if !filepath.IsAbs(o.Home) {
 		return nil, fmt.Errorf("%w: home directory %q", errMessage, o.Home)
 	}
@@ -324,9 +330,16 @@ func checkAddresses(addrs []Address) error {
 		a.Device = oneLine(a.Device, maxVersionBytes)
 		// A zone is any text, and is shown with the address.
 		zone := a.Addr.Addr().Zone()
-		if a.Transport != "verbs" && a.Transport != "tcp" || !a.Addr.IsValid() || a.Addr.Port() == 0 || !(a.RateGbps >= 0) || oneLine(zone, maxVersionBytes) != zone {
+		if a.Transport != "verbs" && a.Transport != "tcp" || !isHost(a.Addr.Addr()) || a.Addr.Port() == 0 || !(a.RateGbps >= 0) || oneLine(zone, maxVersionBytes) != zone {
 			return fmt.Errorf("%w: address %q of transport %q", errMessage, a.Addr, a.Transport)
 		}
 	}
 	return nil
+}
+
+// isHost reports whether an address can be a host's. The kernel takes the unspecified one
+// for loopback.
+func isHost(a netip.Addr) bool {
+	a = a.Unmap()
+	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast()
 }

@@ -107,6 +107,8 @@ func TestOffersThatAreRefused(t *testing.T) {
 			o.Addresses[0].Addr = netip.AddrPortFrom(netip.MustParseAddr("2001:db8::5").WithZone("\x1bc"), 1)
 		},
 		"no address":         func(o *Offer) { o.Addresses[0].Addr = netip.AddrPort{} },
+		"no host":            func(o *Offer) { o.Addresses[0].Addr = netip.MustParseAddrPort("[::ffff:0.0.0.0]:1") },
+		"many hosts":         func(o *Offer) { o.Addresses[0].Addr = netip.MustParseAddrPort("224.0.0.1:1") },
 		"rate":               func(o *Offer) { o.Addresses[0].RateGbps = -1 },
 		"too many addresses": func(o *Offer) { o.Addresses = make([]Address, MaxAddresses+1) },
 	} {

@@ -40,6 +40,7 @@ type dirHandle struct {
 	fd    int // or unix.AT_FDCWD
 	path  string
 	inode manifest.Inode
+	mode  uint32    // when it was opened
 	fresh bool      // made by this sink, so nothing foreign is in it
 	swept sync.Once // leftovers were looked for
 	// journals: when they were looked for, there were partial files.
@@ -63,7 +64,7 @@ func newDirHandle(fd int, path string) (*dirHandle, error) {
 		closeQuietly(fd)
 		return nil, err
 	}
-	h.inode = inodeOf(&st)
+	h.inode, h.mode = inodeOf(&st), st.Mode
 	return h, nil
 }
 

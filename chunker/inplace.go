@@ -124,7 +124,9 @@ func (t *Temp) lockInPlace() error {
 func (t *Temp) InPlace() bool { return t.origin.inPlace }
 
 // IsHalfWritten reports whether the file is neither what it was nor what it is to be.
-func (t *Temp) IsHalfWritten() bool { return t.origin.inPlace && t.origin.dirty.Load() }
+func (t *Temp) IsHalfWritten() bool {
+	return t.halfOver || t.origin.inPlace && t.origin.dirty.Load()
+}
 
 // finishInPlace checks that the entry's name leads to the file that was written, and gives the
 // file its time. With that time it counts as what the entry says, so nothing gets it before its

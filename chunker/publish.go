@@ -116,10 +116,7 @@ func (t *Temp) rename() error {
 			return opErr("publish", t.place, err)
 		}
 	}
-	if err := t.bringBack(); err != nil {
-		return opErr("publish", t.place, err)
-	}
-	return opErr("publish", t.place, t.sink.moveInto(t.dir, t.name, t.leaf))
+	return opErr("publish", t.place, t.takeName())
 }
 
 // syncFiles brings the files' data to the disk: a single file by fsync(2), a batch by

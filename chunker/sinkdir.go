@@ -84,7 +84,7 @@ func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 	made := err == nil
 	var was widened
 	h, err := s.openDirAt(parent, leaf, target)
-	if !made && errors.Is(err, unix.EACCES) {
+	if errors.Is(err, unix.EACCES) {
 		h, was, err = s.openClosedDir(parent, leaf, target)
 	}
 	if s.keepsAll && errors.Is(err, ErrNotDir) {
@@ -113,6 +113,9 @@ func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 	}
 	s.markUnsynced(parent)
 	d.made = true
+	if err := s.openToOwner(h, &d, was); err != nil {
+		return opErr("make directory", e.Path, err)
+	}
 	if err := s.withhold(h, &d); err != nil {
 		return opErr("make directory", e.Path, err)
 	}
@@ -120,6 +123,22 @@ func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 		s.addToSettle(d)
 	}
 	return s.applyDirXattrs(h, e.Path, a)
+}
+
+// openToOwner lets the owner of a directory that was made fill it, if the umask or the default
+// ACL took away the right to. It goes when the directory is settled.
+func (s *Sink) openToOwner(h *dirHandle, d *dirToSettle, was widened) error {
+	mode := h.mode & 0o7777
+	if was.is {
+		mode = was.mode
+	}
+	if !s.opt.Keep.Modes {
+		d.mode &^= 0o700 &^ mode
+	}
+	if h.mode&0o700 == 0o700 {
+		return nil
+	}
+	return fchmod(h.fd, mode|0o700)
 }
 
 // settling returns the final state of a directory.

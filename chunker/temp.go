@@ -80,8 +80,10 @@ type Temp struct {
 	must     *Content // see ReadBack and MustHold
 	fromDisk bool     // see ReadBack
 	origin   origin   // what it began as
-	sparse   bool     // see ExpectHoles
-	io       tempIO
+	// wroteOver: what it has was written into the file at its name; halfOver: a part of it was.
+	wroteOver, halfOver bool
+	sparse              bool // see ExpectHoles
+	io                  tempIO
 	// lost is an error of writing that was told while the file was being written, and is not
 	// told again.
 	lost atomic.Pointer[error]
@@ -405,7 +407,10 @@ func (t *Temp) discard() error {
 // close closes the file, which gives up the lock.
 func (t *Temp) close() error {
 	t.state = tempClosed
-	err := errors.Join(t.io.direct.Load().close(), closeFD(t.fd))
+	err := t.io.direct.Load().close()
+	if t.fd >= 0 { // it may be closed early
+		err = errors.Join(err, closeFD(t.fd))
+	}
 	t.spent(0, math.MaxInt64)
 	t.fd = -1
 	if t.journal != nil {

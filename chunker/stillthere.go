@@ -34,7 +34,7 @@ func (s *Sink) statGiven(path string, st *unix.Stat_t) error {
 	if s.opt.Root == nil {
 		return fstatat(unix.AT_FDCWD, path, st, 0)
 	}
-	info, err := s.opt.Root.Stat(path)
+	info, err := StatInside(s.opt.Root, path)
 	if err != nil {
 		return rootErr(err)
 	}

@@ -31,8 +31,10 @@ func openat(dirfd int, name string, flags int, mode uint32) (int, error) {
 
 // reopen opens the file of a descriptor once more, with flags of its own (proc_pid_fd(5)).
 func reopen(fd, flags int) (int, error) {
-	return openat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), flags|unix.O_CLOEXEC, 0)
+	return openat(unix.AT_FDCWD, descriptorPath(fd), flags|unix.O_CLOEXEC, 0)
 }
+
+func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 func fstat(fd int, st *unix.Stat_t) error {
 	for {
@@ -120,7 +122,7 @@ func fchmod(fd int, mode uint32) error {
 // openUnderRoot opens a path through root, which follows links inside it, and
 // returns a descriptor that the caller owns.
 func openUnderRoot(root *os.Root, path string, flags int) (int, error) {
-	f, err := root.OpenFile(path, flags|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	f, err := OpenInside(root, path, flags|unix.O_CLOEXEC|unix.O_NONBLOCK)
 	if err != nil {
 		return -1, rootErr(err)
 	}

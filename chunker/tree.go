@@ -280,7 +280,7 @@ func (t *Tree) statAt(parent *dirHandle, leaf, path string) (attributes, error) 
 	if st.Mode&unix.S_IFMT != unix.S_IFLNK || !t.follow {
 		return attributesOf(&st), nil
 	}
-	info, err := t.root.Stat(t.pathUnderRoot(path))
+	info, err := StatInside(t.root, t.pathUnderRoot(path))
 	if err != nil {
 		return attributes{}, rootErr(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"gdrcp/chunker"
 	"gdrcp/internal/pattern"
 	"gdrcp/xfer/internal/wire"
 
@@ -239,7 +240,7 @@ func (g *globbing) below(dir string, parts []string) error {
 		return g.found(join(dir, parts[0]), parts[1:])
 	}
 	// No link leads out of the root, and no fifo blocks the open.
-	f, err := g.root.OpenFile(below(dir), os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	f, err := chunker.OpenInside(g.root.Root, below(dir), os.O_RDONLY|syscall.O_DIRECTORY)
 	if err != nil {
 		return nil
 	}

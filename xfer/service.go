@@ -257,7 +257,7 @@ func (r *servedRoot) Stat(name string) (os.FileInfo, error) {
 	if r == nil {
 		return os.Stat(name)
 	}
-	return r.Root.Stat(below(name))
+	return chunker.StatInside(r.Root, below(name))
 }
 
 // Lstat is like Stat, but for the link itself where the path is a link.
@@ -265,7 +265,7 @@ func (r *servedRoot) Lstat(name string) (os.FileInfo, error) {
 	if r == nil {
 		return os.Lstat(name)
 	}
-	return r.Root.Lstat(below(name))
+	return chunker.LstatInside(r.Root, below(name))
 }
 
 func below(name string) string {

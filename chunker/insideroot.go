@@ -1,0 +1,113 @@
+package chunker
+
+import (
+	"errors"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// os.Root refuses every absolute symbolic link. But one whose target begins with the root's own
+// path leads to a place inside. Where os.Root refuses a path, the links on it are resolved here,
+// and os.Root opens what that comes to: it alone decides what is inside.
+
+// StatInside is root.Stat, also through absolute links that lead inside the root.
+func StatInside(root *os.Root, path string) (os.FileInfo, error) {
+	return insideRoot(root, path, true, root.Stat)
+}
+
+// LstatInside is root.Lstat likewise, for the links on the way.
+func LstatInside(root *os.Root, path string) (os.FileInfo, error) {
+	return insideRoot(root, path, false, root.Lstat)
+}
+
+// OpenInside is root.OpenFile of what exists likewise.
+func OpenInside(root *os.Root, path string, flags int) (*os.File, error) {
+	follows := flags&unix.O_NOFOLLOW == 0
+	return insideRoot(root, path, follows, func(path string) (*os.File, error) { return root.OpenFile(path, flags, 0) })
+}
+
+// insideRoot calls do with a path, and where os.Root refuses that with the path that it comes
+// to. The last component is resolved only if do follows it.
+func insideRoot[T any](root *os.Root, path string, follows bool, do func(path string) (T, error)) (T, error) {
+	t, err := do(path)
+	if err == nil || !errors.Is(rootErr(err), ErrEscape) {
+		return t, err
+	}
+	if resolved, ok := resolveInside(root, path, follows); ok {
+		return do(resolved)
+	}
+	return t, err
+}
+
+// linksMost bounds the links on a path, as the kernel does (path_resolution(7)).
+const linksMost = 40
+
+// resolveInside replaces the links on a path, and reports false for one that leads outside.
+func resolveInside(root *os.Root, path string, follows bool) (resolved string, ok bool) {
+	own, err := ownPath(root)
+	if err != nil {
+		return "", false
+	}
+	var done []string
+	left := strings.Split(path, "/")
+	for links := 0; len(left) > 0; {
+		name := left[0]
+		left = left[1:]
+		switch {
+		case name == "" || name == ".":
+			continue
+		case name == ".." && len(done) == 0:
+			return "", false
+		case name == "..":
+			done = done[:len(done)-1]
+			continue
+		}
+		done = append(done, name)
+		if len(left) == 0 && !follows {
+			break
+		}
+		target, err := root.Readlink(strings.Join(done, "/"))
+		if err != nil {
+			continue // it is no link, or whoever opens it meets the error
+		}
+		if links++; links > linksMost {
+			return "", false
+		}
+		done = done[:len(done)-1]
+		if strings.HasPrefix(target, "/") {
+			if target, ok = strings.CutPrefix(target+"/", own+"/"); !ok {
+				return "", false
+			}
+			done = done[:0]
+		}
+		left = append(strings.Split(target, "/"), left...)
+	}
+	if len(done) == 0 {
+		return ".", true
+	}
+	return strings.Join(done, "/"), true
+}
+
+// ownPath is the path of the root itself, without a slash at its end.
+func ownPath(root *os.Root) (string, error) {
+	f, err := root.Open(".")
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	path, err := readDescriptor(f)
+	return strings.TrimRight(path, "/"), err
+}
+
+// readDescriptor returns the path that an open file has now (proc_pid_fd(5)).
+func readDescriptor(f *os.File) (path string, err error) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return "", err
+	}
+	var linkErr error
+	err = conn.Control(func(fd uintptr) { path, linkErr = os.Readlink(descriptorPath(int(fd))) })
+	return path, errors.Join(err, linkErr)
+}

@@ -6,6 +6,8 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -176,5 +178,47 @@ func TestWalkOnly(t *testing.T) {
 			t.Errorf("%q: found %q without %q, want %q without %q", c.names, got, missing, c.want, c.missing)
 		}
 		w.Close()
+	}
+}
+
+// What a list names is found and opened in directories that can be searched and not read; to
+// list such a directory stays an error.
+func TestListInUnreadableDirectories(t *testing.T) {
+	for _, mode := range []os.FileMode{0o300, 0o311, 0o111} {
+		dir := t.TempDir()
+		makeTree(t, dir, "d/", "d/f=text", "d/e/", "d/e/g=text")
+		if os.Geteuid() == 0 {
+			for _, name := range []string{"d", "d/e", "d/f"} {
+				if err := os.Chown(filepath.Join(dir, name), 65534, 65534); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := os.Chmod(dir+"/d", mode); err != nil {
+			t.Fatal(err)
+		}
+		asNobody(t, dir, func() {
+			tree := openLocal(t, false, Source{Path: dir, Name: "."})
+			w := tree.Walk(false)
+			if err := w.Only(listOf(t, "d/f", "d/e/g").Names()); err != nil {
+				t.Fatal(err)
+			}
+			paths, problems := drain(t, w)
+			if !slices.Contains(paths, "d/f") || !slices.Contains(paths, "d/e/g") || len(problems) != 0 {
+				t.Errorf("mode %v: %q, %v", mode, paths, problems)
+			}
+			if f, err := tree.Open("d/f"); err != nil {
+				t.Errorf("mode %v: %v", mode, err)
+			} else {
+				f.Close()
+			}
+			_, problems = walkAll(t, tree, true)
+			if !errors.Is(problems["d"], fs.ErrPermission) {
+				t.Errorf("mode %v: listing it: %v", mode, problems)
+			}
+		})
+		if err := os.Chmod(dir+"/d", 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -203,11 +203,16 @@ func (t *Tree) openDir(path string) (*dirHandle, error) {
 		return nil, err
 	}
 	defer parent.release()
-	return t.openDirAt(parent, leaf, path)
+	return t.openDirAt(parent, leaf, path, false)
 }
 
-func (t *Tree) openDirAt(parent *dirHandle, leaf, path string) (*dirHandle, error) {
+// openDirAt opens a directory. If lists is false, it may be one that can be searched and not
+// read: what is named in it, as by --files-from, can be reached all the same.
+func (t *Tree) openDirAt(parent *dirHandle, leaf, path string, lists bool) (*dirHandle, error) {
 	fd, err := t.openEntry(parent, leaf, path, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err == unix.EACCES && !lists {
+		fd, err = t.openEntry(parent, leaf, path, unix.O_PATH|unix.O_DIRECTORY)
+	}
 	if err != nil {
 		return nil, err
 	}

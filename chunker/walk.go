@@ -385,7 +385,7 @@ func (w *Walker) expect(l *level, dir *dirHandle, leaf, path string, a *attribut
 			return &opError{op: "read", path: path, kind: ErrLoop, err: unix.ELOOP}
 		}
 	}
-	h, err := w.tree.openDirAt(dir, leaf, path)
+	h, err := w.tree.openDirAt(dir, leaf, path, take < takeListed)
 	if err != nil {
 		return w.lost("open directory", path, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -19,6 +20,10 @@ type fault struct {
 	codes []int
 	// retried: a copy that may try again ends well.
 	retried bool
+	// exchanges: another directory is there when the copy is tried again.
+	exchanges bool
+	// large: the source has files of which a part is worth keeping.
+	large bool
 	// strike makes it happen. What has to be undone before the copy can be run again is
 	// undone by the function that it returns, which may be nil.
 	strike func(s *step) (undo func())
@@ -138,12 +143,13 @@ const slowFaults = 3
 
 // pick chooses a fault that fits.
 func pick(s *step) fault {
+	all := append(slices.Clone(betweenAttempts), faults...)
 	for {
-		n := len(faults)
+		n := len(all)
 		if s.rng.IntN(15) != 0 {
 			n -= slowFaults
 		}
-		if f := faults[s.rng.IntN(n)]; f.fits == nil || f.fits(s) {
+		if f := all[s.rng.IntN(n)]; f.fits == nil || f.fits(s) {
 			return f
 		}
 	}

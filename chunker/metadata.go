@@ -49,10 +49,10 @@ func (a *Attributes) xattrs() Xattrs {
 const setIDs = unix.S_ISUID | unix.S_ISGID
 
 // keptMode returns the bits of a source's mode that are kept, and the set-ID bits to
-// add once the file has its owner. Set-ID bits from a peer that is confined to a root
+// add once the file has its owner. Set-ID bits from a peer that is not trusted with them
 // are never kept: the peer could make programs that run with this user's rights.
 func (s *Sink) keptMode(source uint32) (mode, setID uint32) {
-	if s.opt.Root == nil {
+	if !s.opt.Unprivileged {
 		setID = source & setIDs
 	}
 	return source & 0o1777, setID

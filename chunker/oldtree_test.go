@@ -142,7 +142,7 @@ func TestMarkIsNotCopied(t *testing.T) {
 		t.Fatal("the tree has no mark")
 	}
 	calls, h := xattrsOfFD(fd), s.base
-	if x, err := calls.read(); err != nil || x.has(treeMark) {
+	if x, err := calls.read(false); err != nil || x.has(treeMark) {
 		t.Errorf("read %q, %v", x, err)
 	}
 	if err := s.replaceXattrs(calls, nil, ".", h); err != nil {

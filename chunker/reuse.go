@@ -92,6 +92,6 @@ func (s *Sink) hasAttributes(dirfd int, name string, e *manifest.Entry, a *Attri
 	if !s.opt.Keep.Xattrs {
 		return true
 	}
-	has, err := calls.read()
+	has, err := calls.read(s.opt.Unprivileged)
 	return err == nil && s.includesXattrs(has, a.xattrs()) && s.includesXattrs(a.xattrs(), has)
 }

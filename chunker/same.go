@@ -116,9 +116,9 @@ func (f *standingFile) chmod(mode uint32) error {
 // the owner needs the right to read, and to write, the file.
 func (s *Sink) settleXattrs(f *standingFile, entry string, want Xattrs) error {
 	calls, had := xattrsOfPath(f.path), f.st.Mode&0o7777
-	now, err := calls.read()
+	now, err := calls.read(s.opt.Unprivileged)
 	if errors.Is(err, unix.EACCES) && f.chmod(had|0o600) == nil {
-		now, err = calls.read()
+		now, err = calls.read(s.opt.Unprivileged)
 	}
 	if err != nil {
 		err = s.lacks(AttributeXattrs, entry, f.dir, err)

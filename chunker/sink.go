@@ -21,6 +21,10 @@ type SinkOptions struct {
 	// followed; none leads out of it. Nil: Dest is the user's own local path. The
 	// caller closes Root, after the Sink.
 	Root *os.Root
+	// Unprivileged: the source may not make files whose rights are not its own. Set-ID bits,
+	// except those of directories outside a Root, and extended attributes outside the user
+	// namespace are not kept. Root implies it.
+	Unprivileged bool
 	// Dest is the target as the user gave it; below Root "/x" and "x" are the same.
 	Dest string
 	// MustBeDir: Dest has to be a directory, as with several sources. A
@@ -151,6 +155,7 @@ func OpenSink(opt SinkOptions) (*Sink, error) {
 	s.dirs = newDirCache(cachedDirs(), s.openDir)
 	path := opt.Dest
 	if opt.Root != nil {
+		s.opt.Unprivileged = true
 		var err error
 		if path, err = underRoot(path); err != nil {
 			return nil, err

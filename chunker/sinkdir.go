@@ -146,6 +146,9 @@ func (s *Sink) settling(e *manifest.Entry, a *Attributes, target string) dirToSe
 	d := dirToSettle{entry: e.Path, target: target, mode: e.Mode & 0o777, mtimeNs: e.MtimeNs, owner: a.rights()}
 	if s.opt.Keep.Modes {
 		d.mode, d.setID = s.keptMode(e.Mode)
+		if s.opt.Root == nil {
+			d.setID = e.Mode & setIDs // of a directory they lend nothing
+		}
 	}
 	return d
 }

@@ -44,16 +44,18 @@ type source struct {
 
 // Tree is the source side of a copy. Many goroutines may use it at once.
 type Tree struct {
-	root        *os.Root // nil: the user's own files
-	follow      bool
-	sources     []source
-	byName      map[string]int
-	again       map[string][]string // paths of later sources with a name that is taken
-	isTop       bool                // the one source is the top of the tree
-	dirs        *dirCache
-	io          Rung
-	read        RungBytes
-	fileSystems fileSystems
+	root   *os.Root // nil: the user's own files
+	follow bool
+	// userXattrsOnly: see UserXattrsOnly.
+	userXattrsOnly bool
+	sources        []source
+	byName         map[string]int
+	again          map[string][]string // paths of later sources with a name that is taken
+	isTop          bool                // the one source is the top of the tree
+	dirs           *dirCache
+	io             Rung
+	read           RungBytes
+	fileSystems    fileSystems
 	// cachedBytes is cachedBytes, or what a test has in its place.
 	cachedBytes func(fd int, off, n int64) (int64, error)
 }

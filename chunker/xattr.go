@@ -192,21 +192,23 @@ func isSystemXattr(name string) bool {
 	return strings.HasPrefix(name, "system.")
 }
 
+func isUserXattr(name string) bool { return strings.HasPrefix(name, "user.") }
+
 // read encodes the attributes of all namespaces except the system namespace, and except
-// XFS's own names of ACLs.
-func (c *xattrCalls) read() (x Xattrs, err error) {
-	return c.readWhatCanBe(func(_ string, err error) error { return err })
+// XFS's own names of ACLs. With userOnly it encodes only those of the user namespace.
+func (c *xattrCalls) read(userOnly bool) (x Xattrs, err error) {
+	return c.readWhatCanBe(userOnly, func(_ string, err error) error { return err })
 }
 
 // readWhatCanBe is read, but leaves out attributes that cannot be read or have no room,
 // unless lacks, which is called with each, returns an error.
-func (c *xattrCalls) readWhatCanBe(lacks func(name string, err error) error) (x Xattrs, err error) {
+func (c *xattrCalls) readWhatCanBe(userOnly bool, lacks func(name string, err error) error) (x Xattrs, err error) {
 	names, err := c.names()
 	if err != nil {
 		return nil, lacks(AttributeXattrs, err)
 	}
 	for _, name := range names {
-		if isSystemXattr(name) {
+		if isSystemXattr(name) || userOnly && !isUserXattr(name) {
 			continue
 		}
 		value, err := sized(func(to []byte) (int, error) { return c.get(name, to) })
@@ -227,6 +229,11 @@ func (c *xattrCalls) readWhatCanBe(lacks func(name string, err error) error) (x 
 	}
 	return x, nil
 }
+
+// UserXattrsOnly makes Xattrs read only the attributes of the user namespace. Those of others
+// may hold what a process that runs as root keeps from users (trusted, security). Call it
+// before Walk.
+func (t *Tree) UserXattrsOnly(only bool) { t.userXattrsOnly = only }
 
 // Xattrs reads the extended attributes of an entry that Walk found, except ACLs and what
 // else is the system's. It opens a regular file or directory for that. It leaves out
@@ -255,20 +262,20 @@ func (t *Tree) Xattrs(f *Found, lacks func(attribute string, err error) error) (
 		defer closeQuietly(fd)
 		calls = xattrsOfFD(fd)
 	}
-	x, err := calls.readWhatCanBe(lacks)
+	x, err := calls.readWhatCanBe(t.userXattrsOnly, lacks)
 	return x, opErr("read extended attributes of", path, err)
 }
 
 // keepsXattr reports whether this process sets an attribute. Root sets those of all
 // namespaces except the system namespace, every other user those of the user namespace.
-// For a peer that is confined to a root, only those of the user namespace are set: the
+// For a peer that is not trusted with more, only those of the user namespace are set: the
 // others say what a program may do (capabilities, labels of a security module), or what
 // an overlay shows.
 func (s *Sink) keepsXattr(name string) bool {
-	if isSystemXattr(name) {
-		return false
+	if isUserXattr(name) {
+		return true
 	}
-	return strings.HasPrefix(name, "user.") || os.Geteuid() == 0 && s.opt.Root == nil
+	return os.Geteuid() == 0 && !isSystemXattr(name) && !s.opt.Unprivileged
 }
 
 // isLeftOut reports whether failing to set an attribute is no error. That holds outside

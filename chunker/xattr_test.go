@@ -31,7 +31,7 @@ func encodeXattrs(attrs map[string]string) (x Xattrs) {
 func xattrsAt(t *testing.T, path string) map[string]string {
 	t.Helper()
 	c := xattrsOfLink(unix.AT_FDCWD, path)
-	x, err := c.read()
+	x, err := c.read(false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestACLsAreNoXattrs(t *testing.T) {
 		set:  func(name string, _ []byte) error { done = append(done, "set "+name); return nil },
 		drop: func(name string) error { done = append(done, "drop "+name); return nil },
 	}
-	x, err := c.read()
+	x, err := c.read(false)
 	if err != nil || !x.has("user.SGI_ACL_FILE") || !x.has("trusted.SGI_ACL") || len(maps.Collect(x.all())) != 2 {
 		t.Errorf("read %v: %v", maps.Collect(x.all()), err)
 	}
@@ -207,6 +207,7 @@ func TestXattrsOfOthers(t *testing.T) {
 		needXattrs(t, dir)
 		run(t, "own", SinkOptions{Dest: dir, Keep: keep}, "user.u", "trusted.t", "security.capability")
 		run(t, "served", SinkOptions{Root: openRoot(t, dir), Dest: "/", Keep: keep}, "user.u")
+		run(t, "unprivileged", SinkOptions{Dest: dir, Keep: keep, Unprivileged: true}, "user.u")
 		run(t, "none", SinkOptions{Dest: dir})
 	})
 }

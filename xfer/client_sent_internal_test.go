@@ -74,6 +74,7 @@ func TestOptionsAreSent(t *testing.T) {
 		"DeleteExcluded": "it becomes Delete, and rules",
 		"Transport":      "this end dials", "Rail": "this end dials", "MoreRails": "this end dials", "RemoteRail": "this end dials", "Rails": "this end dials",
 		"MostSlots":      "Slots follow from it",
+		"Privileged":     "the sink of a pull asks it",
 		"GPU":            "this end's slots; with it Hash and flags change",
 		"BytesPerSecond": "either end of a session holds to it, and slows the other down",
 		"Stall":          "this end watches progress",

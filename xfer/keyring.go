@@ -36,6 +36,9 @@ type Admission struct {
 	// rights of this process, and with paths as they are given.
 	Root     Root
 	ReadOnly bool
+	// AllAttributes lets a pull have the extended attributes of all namespaces below Root, and
+	// not only those of user. Without a Root it always has.
+	AllAttributes bool
 	// RequireEncrypt refuses sessions whose chunks are not encrypted.
 	RequireEncrypt bool
 	// ReadOnlyKey and EncryptKey say that ReadOnly and RequireEncrypt are of this key, and
@@ -70,10 +73,12 @@ func (k oneKey) Find(id string) (Admission, bool) { return k.a, id == k.id }
 
 // keyScope is what a key opens.
 type keyScope struct {
-	Root        Root
-	ReadOnly    bool
-	ReadOnlyKey string // whose ReadOnly it is; empty: the server's
-	Only        *OneCopy
+	Root     Root
+	ReadOnly bool
+	// AllAttributes is as in Admission.
+	AllAttributes bool
+	ReadOnlyKey   string // whose ReadOnly it is; empty: the server's
+	Only          *OneCopy
 }
 
 // doorKeys is a keyring as the door sees it. The door decides which clients may come.
@@ -84,7 +89,7 @@ func (k doorKeys) Len() int { return k.keys.Len() }
 
 func (k doorKeys) Find(id string) (door.Admission, bool) {
 	a, ok := k.keys.Find(id)
-	opens := keyScope{Root: a.Root, ReadOnly: a.ReadOnly, Only: a.Only}
+	opens := keyScope{Root: a.Root, ReadOnly: a.ReadOnly, AllAttributes: a.AllAttributes, Only: a.Only}
 	if a.ReadOnlyKey {
 		opens.ReadOnlyKey = id
 	}

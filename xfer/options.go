@@ -73,11 +73,12 @@ type Options struct {
 	// links as links, which are otherwise left out; permission bits; times of change;
 	// owner and group by name, or with NumericIDs by number; which names are of the
 	// same file; extended attributes.
-	Links, Perms, Times, Owner, Group, NumericIDs, HardLinks, Xattrs bool
-	ACLs                                                             bool // POSIX ACLs; implies Perms
-	// RequireAttributes lets an entry fail that does not get all attributes that the copy
-	// keeps. Otherwise it is copied, and the summary has what it lacks.
+	// ACLs are POSIX ACLs, and imply Perms.
+	Links, Perms, Times, Owner, Group, NumericIDs, HardLinks, Xattrs, ACLs bool
+	// RequireAttributes fails an entry that lacks such an attribute: the summary has them else.
 	RequireAttributes bool
+	// Privileged lets a Pull keep set-ID bits of files, and xattrs outside the user namespace.
+	Privileged bool
 
 	// These say what the destination decides, with the meanings that rsync gives.
 	DryRun         bool

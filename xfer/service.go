@@ -144,7 +144,7 @@ func (r *servedRoot) Close() error {
 // begin prepares the session's sink or source.
 func (v *service) begin(s *session, h *wire.Hello, a keyScope, root *servedRoot) error {
 	if h.Terms.Mode == wire.ModePull {
-		return v.beginSource(s, h, root)
+		return v.beginSource(s, h, a, root)
 	}
 	if a.ReadOnly {
 		return fmt.Errorf("%w: %s is read-only", fs.ErrPermission, a.whoIsReadOnly())
@@ -212,7 +212,7 @@ func asUnsupported(err error) error {
 	return err
 }
 
-func (v *service) beginSource(s *session, h *wire.Hello, root *servedRoot) error {
+func (v *service) beginSource(s *session, h *wire.Hello, a keyScope, root *servedRoot) error {
 	recursive, links, follow := h.Terms.Flags&wire.FlagRecursive != 0, h.Terms.Flags&wire.FlagLinks != 0, h.Terms.Flags&wire.FlagFollow != 0
 	if h.Terms.Flags&wire.FlagListed != 0 {
 		if err := chunker.CheckListDir(root.Stat, h.Paths[0]); err != nil {
@@ -230,6 +230,7 @@ func (v *service) beginSource(s *session, h *wire.Hello, root *servedRoot) error
 	if err != nil {
 		return err
 	}
+	tree.UserXattrsOnly(root != nil && !a.AllAttributes)
 	if v.root = tree.RootID(); !v.isRootOf(h) {
 		h.Terms.Settled, s.terms.Settled = "", ""
 	}

@@ -73,7 +73,7 @@ func (a *admissions) read() (old *served.Set, err error) {
 	for _, p := range permits {
 		keys[p.ID] = xfer.Admission{
 			Secret: p.Secret, Root: dirs.Dir(p.Root), ReadOnly: p.ReadOnly || a.readOnly, MaxSessions: p.MaxSessions, BytesPerSecond: p.BytesPerSecond,
-			RequireEncrypt: p.RequireEncrypt || a.requireEncrypt, ReadOnlyKey: !a.readOnly, EncryptKey: !a.requireEncrypt,
+			RequireEncrypt: p.RequireEncrypt || a.requireEncrypt, AllAttributes: p.AllAttributes, ReadOnlyKey: !a.readOnly, EncryptKey: !a.requireEncrypt,
 		}
 	}
 	a.keys.Store(&keys)

@@ -22,6 +22,7 @@ type keyRun struct {
 	root                string
 	readOnly            bool
 	requireEncrypt      bool
+	allAttributes       bool
 	maxSessions         int
 	bytesPerSecond      int64
 
@@ -45,6 +46,7 @@ func (p *program) keyCommand() *cli.Command {
 					&cli.StringFlag{Name: "root", Usage: "`DIR` the directory that the key opens", Destination: &k.root},
 					&cli.BoolFlag{Name: "read-only", Usage: "the key is for reading only", Destination: &k.readOnly},
 					&cli.BoolFlag{Name: "require-encrypt", Usage: "the key admits only clients that use --encrypt", Destination: &k.requireEncrypt},
+					&cli.BoolFlag{Name: "all-attributes", Usage: "who reads with the key gets extended attributes of all namespaces that the server can read, and not only those of user", Destination: &k.allAttributes},
 					checkedFlag("max-sessions", "`N` how many sessions of the key may run at once: 1 to 65536", number(&k.maxSessions, 1, trust.MaxSessionsOfKey)),
 					checkedFlag("rate", "`SIZE` how many bytes a second its sessions may move together, from 1KiB on", size(&k.bytesPerSecond, 1<<10, 1<<50, 1)),
 				),
@@ -88,7 +90,7 @@ func (k *keyRun) create(ctx context.Context, operands []string) error {
 	var unsynced error // the server's file has the key, but a crash may still lose it
 	if k.root != "" {
 		permit := trust.Permit{
-			Key: key, Root: k.root, ReadOnly: k.readOnly, RequireEncrypt: k.requireEncrypt, MaxSessions: k.maxSessions, BytesPerSecond: k.bytesPerSecond,
+			Key: key, Root: k.root, ReadOnly: k.readOnly, RequireEncrypt: k.requireEncrypt, AllAttributes: k.allAttributes, MaxSessions: k.maxSessions, BytesPerSecond: k.bytesPerSecond,
 		}
 		if unsynced = k.admit(ctx, permit); unsynced != nil && !errors.Is(unsynced, trust.ErrUnsynced) {
 			return errors.Join(unsynced, os.Remove(k.keyFile))
@@ -103,7 +105,7 @@ func (k *keyRun) checkRoot() (err error) {
 	if k.root != "" && k.accessFile == "" {
 		k.accessFile = k.getenv(accessFileVariable)
 	}
-	limited := k.readOnly || k.requireEncrypt || k.maxSessions > 0 || k.bytesPerSecond > 0
+	limited := k.readOnly || k.requireEncrypt || k.allAttributes || k.maxSessions > 0 || k.bytesPerSecond > 0
 	switch {
 	case k.root != "":
 		k.root, err = filepath.Abs(k.root)
@@ -170,6 +172,9 @@ func permitText(p trust.Permit) string {
 	}
 	if p.RequireEncrypt {
 		text = append(text, "require-encrypt")
+	}
+	if p.AllAttributes {
+		text = append(text, "all-attributes")
 	}
 	return strings.Join(text, "  ")
 }

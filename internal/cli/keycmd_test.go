@@ -13,7 +13,7 @@ import (
 func TestKeyNew(t *testing.T) {
 	dir := t.TempDir()
 	keyFile, accessFile := dir+"/trainer.key", dir+"/access"
-	r := gdrcp(t, "key", "new", "trainer", "--key-file", keyFile, "--access-file", accessFile, "--root", dir+"/a b/..", "--read-only", "--require-encrypt", "--max-sessions", "2", "--rate", "5M").want(t, exitOK)
+	r := gdrcp(t, "key", "new", "trainer", "--key-file", keyFile, "--access-file", accessFile, "--root", dir+"/a b/..", "--read-only", "--require-encrypt", "--all-attributes", "--max-sessions", "2", "--rate", "5M").want(t, exitOK)
 	want := "gdrcp: " + accessFile + " admits the key; a running server reads that file anew on SIGHUP\n" +
 		"gdrcp: key trainer is in " + keyFile + ": the client needs that file, by --key-file or GDRCP_KEY_FILE\n"
 	if r.out != "" || r.err != want {
@@ -27,12 +27,12 @@ func TestKeyNew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, ok := access.Find("trainer"); !ok || p != (trust.Permit{Key: key, Root: dir, ReadOnly: true, RequireEncrypt: true, MaxSessions: 2, BytesPerSecond: 5 << 20}) {
+	if p, ok := access.Find("trainer"); !ok || p != (trust.Permit{Key: key, Root: dir, ReadOnly: true, RequireEncrypt: true, AllAttributes: true, MaxSessions: 2, BytesPerSecond: 5 << 20}) {
 		t.Errorf("%+v", p)
 	}
 	gdrcp(t, "key", "new", "inbox", "--key-file", dir+"/inbox", "--access-file", accessFile, "--root", "/srv/in box").want(t, exitOK)
 	r = gdrcp(t, "key", "list", "--access-file", accessFile).want(t, exitOK)
-	if want := "trainer  read  " + dir + "  max-sessions=2  rate=5MiB  require-encrypt\ninbox    read and write  \"/srv/in box\"\n"; r.out != want || r.err != "" {
+	if want := "trainer  read  " + dir + "  max-sessions=2  rate=5MiB  require-encrypt  all-attributes\ninbox    read and write  \"/srv/in box\"\n"; r.out != want || r.err != "" {
 		t.Errorf("it wrote %q and %q", r.out, r.err)
 	}
 }

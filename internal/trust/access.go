@@ -26,7 +26,10 @@ type Permit struct {
 	ReadOnly bool
 	// RequireEncrypt: only sessions with encrypted data are admitted.
 	RequireEncrypt bool
-	MaxSessions    int // at once; 0: no bound of the key's own
+	// AllAttributes: who reads files gets their extended attributes of all namespaces, and not
+	// only those of user.
+	AllAttributes bool
+	MaxSessions   int // at once; 0: no bound of the key's own
 	// BytesPerSecond bounds the data of all of the key's sessions together, in both
 	// directions; 0: no bound.
 	BytesPerSecond int64
@@ -53,7 +56,7 @@ func (a *Access) Permits() []Permit { return a.permits }
 
 // ReadAccess reads an access file: a line for each key, of
 //
-//	ID SECRET ro|rw ROOT [max-sessions=N] [rate=SIZE] [require-encrypt]
+//	ID SECRET ro|rw ROOT [max-sessions=N] [rate=SIZE] [require-encrypt] [all-attributes]
 //
 // The secret is in base64. ROOT is absolute. If it has blanks or characters that do not
 // print, it is in double quotes as in Go. rate is bytes a second, with an optional K,
@@ -191,8 +194,13 @@ func (p *Permit) limits(line string) error {
 				return errors.New("require-encrypt takes no value")
 			}
 			p.RequireEncrypt = true
+		case "all-attributes":
+			if valued {
+				return errors.New("all-attributes takes no value")
+			}
+			p.AllAttributes = true
 		default:
-			return errors.New("only max-sessions=N, rate=SIZE and require-encrypt can follow the root")
+			return errors.New("only max-sessions=N, rate=SIZE, require-encrypt and all-attributes can follow the root")
 		}
 	}
 }
@@ -228,6 +236,9 @@ func (p *Permit) line() string {
 	}
 	if p.RequireEncrypt {
 		text += " require-encrypt"
+	}
+	if p.AllAttributes {
+		text += " all-attributes"
 	}
 	return text
 }

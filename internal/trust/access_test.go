@@ -31,7 +31,7 @@ func TestReadAccess(t *testing.T) {
 	s3, t3 := testSecret(3)
 	path := writePrivate(t, "# who may come\n\n"+
 		"alice "+t1+" rw /data/in\n"+
-		"  bob\t"+t2+" ro \"/data/with blank\\n\"   rate=1GiB require-encrypt max-sessions=3 # trainer\n"+
+		"  bob\t"+t2+" ro \"/data/with blank\\n\"   rate=1GiB require-encrypt all-attributes max-sessions=3 # trainer\n"+
 		"carol "+t3+" ro /data/../srv/#1/ rate=1536\r\n"+
 		"#dave "+t3+" ro /d", 0o600)
 	a, err := ReadAccess(path)
@@ -40,7 +40,7 @@ func TestReadAccess(t *testing.T) {
 	}
 	want := []Permit{
 		{Key: Key{"alice", s1}, Root: "/data/in"},
-		{Key: Key{"bob", s2}, Root: "/data/with blank\n", ReadOnly: true, RequireEncrypt: true, MaxSessions: 3, BytesPerSecond: 1 << 30},
+		{Key: Key{"bob", s2}, Root: "/data/with blank\n", ReadOnly: true, RequireEncrypt: true, AllAttributes: true, MaxSessions: 3, BytesPerSecond: 1 << 30},
 		{Key: Key{"carol", s3}, Root: "/srv/#1", ReadOnly: true, BytesPerSecond: 1536},
 	}
 	if !slices.Equal(a.Permits(), want) {
@@ -77,15 +77,16 @@ func TestBadAccessFiles(t *testing.T) {
 		{"x " + secret + " rw \"/d", "the quoted root is not a string"},
 		{"x " + secret + " rw \"/d\"max-sessions=1", "a blank must follow the quoted root"},
 		{"x " + secret + " rw \"/d\\x00\"", "not an absolute path"},
-		{"x " + secret + " rw /a b", "only max-sessions=N, rate=SIZE and require-encrypt"},
-		{"x " + secret + " rw /a " + secret, "only max-sessions=N, rate=SIZE and require-encrypt"},
+		{"x " + secret + " rw /a b", "only max-sessions=N, rate=SIZE, require-encrypt and all-attributes"},
+		{"x " + secret + " rw /a " + secret, "only max-sessions=N, rate=SIZE, require-encrypt and all-attributes"},
 		{"x " + secret + " rw /a max-sessions=0", "max-sessions is not a number from 1 to 65536"},
 		{"x " + secret + " rw /a max-sessions=65537", "max-sessions is not a number"},
 		{"x " + secret + " rw /a max-sessions=1 max-sessions=1", "there twice"},
 		{"x " + secret + " rw /a require-encrypt require-encrypt", "there twice"},
 		{"x " + secret + " rw /a require-encrypt=no", "require-encrypt takes no value"},
 		{"x " + secret + " rw /a require-encrypt=", "require-encrypt takes no value"},
-		{"x " + secret + " rw /a Require-Encrypt", "only max-sessions=N, rate=SIZE and require-encrypt"},
+		{"x " + secret + " rw /a all-attributes=yes", "all-attributes takes no value"},
+		{"x " + secret + " rw /a Require-Encrypt", "only max-sessions=N, rate=SIZE, require-encrypt and all-attributes"},
 		{"x " + secret + " rw /a rate=", "rate is not a size"},
 		{"x " + secret + " rw /a rate=1023", "rate is not a size"},
 		{"x " + secret + " rw /a rate=-5M", "rate is not a size"},
@@ -126,7 +127,7 @@ func TestAppendAccess(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	second := Permit{Key: newTestKey(t, "second"), Root: "/d", ReadOnly: true, RequireEncrypt: true, BytesPerSecond: 5 << 20}
+	second := Permit{Key: newTestKey(t, "second"), Root: "/d", ReadOnly: true, RequireEncrypt: true, AllAttributes: true, BytesPerSecond: 5 << 20}
 	if err := AppendAccess(t.Context(), path, second); err != nil {
 		t.Fatal(err)
 	}

@@ -138,6 +138,14 @@ func wantSame(t *testing.T, options, a, b string) {
 	}
 }
 
+// privileged has a pull keep set-ID bits, as rsync does.
+func privileged(d direction) []string {
+	if d.push {
+		return nil
+	}
+	return []string{"--privileged"}
+}
+
 // clearSetIDs takes set-ID bits from everything below dir.
 func clearSetIDs(t *testing.T, dir string) {
 	t.Helper()
@@ -167,14 +175,13 @@ func TestMetadataAsRsync(t *testing.T) {
 				for range 2 {
 					m.finish()
 					rsync(t, append(words, "-c", from+"/tree", other+"/")...)
-					s.copy(t, append(append(s.operands(d, s.via(), "tree/.", "tree"), words...), "--no-fsync")...).wantCode(0)
+					copied := append(s.operands(d, s.via(), "tree/.", "tree"), words...)
+					s.copy(t, append(append(copied, "--no-fsync"), privileged(d)...)...).wantCode(0)
 					if d.push || !all {
 						clearSetIDs(t, other+"/tree")
 					}
-					if d.push { // a served root takes the users' only
-						clearRootsXattrs(t, other+"/tree")
-					}
-					if !d.push && !all { // those of the group may be there
+					clearRootsXattrs(t, other+"/tree") // a served root takes, and gives, the users' only
+					if !d.push && !all {               // those of the group may be there
 						clearSetIDs(t, to+"/tree")
 					}
 					wantSame(t, c.judge, other+"/tree", to+"/tree")
@@ -194,13 +201,13 @@ func TestHardLinksInManifests(t *testing.T) {
 		m.finish()
 		made, copied := t.TempDir()+"/made", t.TempDir()+"/copied"
 		run(t, how{}, "manifest", "create", "-o", made, from+"/tree").wantCode(0)
-		s.copy(t, append(s.operands(d, s.via(), "tree/.", "tree"), "-aH", "--write-manifest", copied)...).wantCode(0)
+		s.copy(t, append(append(s.operands(d, s.via(), "tree/.", "tree"), "-aH", "--write-manifest", copied), privileged(d)...)...).wantCode(0)
 		run(t, how{}, "manifest", "diff", made, copied).wantCode(0)
 		if !d.push { // a served root takes no set-ID bits
 			run(t, how{}, "manifest", "verify", "-p", made, to+"/tree").wantCode(0)
 		}
 		run(t, how{}, "manifest", "verify", copied, to+"/tree").wantCode(0)
-		s.copy(t, append(s.operands(d, s.via(), "tree/.", "again"), "-aH", "--manifest", copied)...).wantCode(0)
+		s.copy(t, append(s.operands(d, s.via(), "tree/.", "again"), append(privileged(d), "-aH", "--manifest", copied)...)...).wantCode(0)
 		wantSame(t, "-rlptogH", to+"/tree", to+"/again")
 
 		// What the manifest does not have under one name is not published under it.

@@ -309,10 +309,10 @@ func (s *step) again(source state) {
 }
 
 // modes are the bits of modes that the copy keeps: set-ID bits only beside the owner that
-// they lend, and never below the root of a server.
+// they lend, and never to or from a server.
 func (s *step) modes() fs.FileMode {
 	switch {
-	case s.has("-a") && !(s.push && s.server != nil):
+	case s.has("-a") && s.server == nil:
 		return fs.ModePerm | fs.ModeSetuid
 	case s.has("-a", "-rlpt"):
 		return fs.ModePerm

@@ -38,7 +38,7 @@ func sinkFlags(o *xfer.Options) []cli.Flag {
 		checkedFlag("max-delete", "`N` delete at most N files and directories, and say so if there are more (exit code 3)", maxDelete(&o.MaxDelete)),
 		onOff("atomic-dir", "with -r: let the directory SRC appear under the name DST whole, in one step, or not at all. A directory that is there is replaced, "+
 			"and files that are the same are taken from it", &o.Whole),
-		onOff("no-space-check", "begin even if the destination's free space is too small for what is to be copied", &o.NoSpaceCheck),
+		&cli.BoolFlag{Name: "no-space-check", Usage: "begin even if the destination's free space is too small for what is to be copied", Destination: &o.NoSpaceCheck},
 		onOff("force-replace", "with --atomic-dir: also replace a directory that no such copy made, and that has other entries at its top than SRC", &o.ForceReplace),
 		onOff("dry-run", "tell what would be done, and change nothing at either end", &o.DryRun, "n"),
 	)

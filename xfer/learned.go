@@ -103,7 +103,8 @@ func (t *Tries) learn(c *Client, d *firstConn, s *session, err error, o *Options
 	case !isFirstHangup:
 		l.over = l.paths >= mostPaths || !hasUntried
 	}
-	switch mayUseTCP := o.mayFallBack() && d.granted.Provider == c.TCP; {
+	mayUseTCP := o.mayFallBack() && d.granted.Provider == c.TCP
+	switch {
 	case l.over && mayUseTCP:
 		l.next = "TCP"
 	case l.over, l.rings+l.paths+l.hangups > mostPaths+mostRings:
@@ -112,6 +113,7 @@ func (t *Tries) learn(c *Client, d *firstConn, s *session, err error, o *Options
 	case !isFirstHangup && hasOther:
 		l.next = "RDMA with a smaller ring"
 	}
+	l.over = l.over && mayUseTCP // or nothing would be left, as by a server that only RDMA reaches
 }
 
 // IsLockedMemory reports whether the limit on locked memory, at either end, did not allow the

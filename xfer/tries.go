@@ -83,6 +83,7 @@ func (t *Tries) HaveStood() bool { return t != nil && t.stood && t.place }
 func (t *Tries) Again(tally *Tally) int {
 	t.again++
 	t.connected = false
+	t.learned.next = "" // an attempt that ends before it connects has learned nothing
 	t.goneOn = t.settled
 	bytes := int64(0)
 	if t.roots != nil && !t.compares {

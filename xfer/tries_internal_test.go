@@ -406,3 +406,17 @@ func TestDirectoryThatFailsInALaterTry(t *testing.T) {
 		})
 	}
 }
+
+// What the next attempt was to do otherwise is no reason for one more after it: an attempt may
+// end before it connects, as where its source or destination is gone.
+func TestNextWayIsOfOneAttempt(t *testing.T) {
+	tries := NewTries()
+	tries.learned.next = "TCP"
+	if !tries.MayGoOn(ErrUsage) {
+		t.Fatal("the attempt over TCP was not to be made")
+	}
+	tries.Again(new(Tally))
+	if next := tries.NextWay(); next != "" || tries.MayGoOn(ErrUsage) {
+		t.Errorf("after an attempt that did not connect, the next is over %q", next)
+	}
+}

@@ -5,6 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/cli/args"
 )
 
 // linksMost bounds the links that are followed one after the other, as the kernel does
@@ -37,6 +41,21 @@ func descriptorAt(path string) (fd int, is bool) {
 		}
 	}
 	return 0, false
+}
+
+// writableDescriptor is descriptorAt for a DST. That of a directory is a path like any other.
+func writableDescriptor(dst string) (fd int, is bool, err error) {
+	if fd, is = descriptorAt(dst); !is {
+		return 0, false, nil
+	}
+	var st unix.Stat_t
+	switch err := unix.Fstat(fd, &st); {
+	case err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR:
+		return 0, false, nil
+	case fd == 0:
+		return 0, false, args.UsageErrorf("%s is standard input, and nothing can be copied to it", args.Quote(dst))
+	}
+	return fd, true, nil
 }
 
 // isStandardOutput reports whether a DST stands for standard output.

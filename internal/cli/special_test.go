@@ -171,6 +171,25 @@ func TestCopyToDescriptor(t *testing.T) {
 	}
 }
 
+// A descriptor of a directory is a path to it, and standard input takes no copy.
+func TestDescriptorsThatAreNoStreams(t *testing.T) {
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"from/f": "text", "into/old": ""})
+	into, err := os.Open(dir + "/into")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer into.Close()
+	gdrcp(t, "-a", dir+"/from", fmt.Sprintf("/dev/fd/%d", into.Fd())).want(t, exitOK)
+	if got, err := os.ReadFile(dir + "/into/from/f"); string(got) != "text" {
+		t.Errorf("the file holds %q, %v", got, err)
+	}
+	r := gdrcp(t, dir+"/from/f", "/dev/stdin").want(t, exitUsage)
+	if r.out != "" || !strings.Contains(r.err, "standard input") {
+		t.Errorf("it wrote %q and %q", r.out, r.err)
+	}
+}
+
 // A reader of a fifo that goes away ends the copy.
 func TestReaderOfFIFOLeaves(t *testing.T) {
 	dir := t.TempDir()

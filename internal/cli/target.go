@@ -139,8 +139,12 @@ func planCopy(operands []string) (*plan, error) {
 		}
 		p.sources = append(p.sources, s.path)
 	}
-	if fd, is := descriptorAt(dst.path); is && !dst.remote {
-		p.dst, p.descriptor = streamName, fd
+	if !dst.remote {
+		if fd, is, err := writableDescriptor(dst.path); err != nil {
+			return nil, err
+		} else if is {
+			p.dst, p.descriptor = streamName, fd
+		}
 	}
 	there := &sources[0]
 	if p.local = !there.remote && !dst.remote; p.local {

@@ -161,7 +161,7 @@ func (u *Surplus) enter(dir string) error {
 	l := surplusLevel{path: dir, names: u.names.begin()}
 	if err := u.readDir(&l, dir); err != nil {
 		var told *opError
-		if !errors.As(err, &told) {
+		if !errors.As(err, &told) || u.old != nil && len(u.levels) == 1 { // nothing is known of what would be lost
 			return err
 		}
 		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, ErrNotDir) {

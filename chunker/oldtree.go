@@ -9,8 +9,10 @@ import (
 // oldTree is the directory that stands at the final name of a tree that is to appear whole.
 type oldTree struct {
 	id manifest.Inode
-	// free: it is replaced whatever the source has.
-	free bool
+	// free: it is replaced. always: whatever the source has, and whatever is put into it.
+	free, always bool
+	// changed is when the names at its top changed last, before they were compared.
+	changed unix.Timespec
 }
 
 // lookAtOld notes what stands at the final name, given that it is a directory.
@@ -25,18 +27,20 @@ func (s *Sink) lookAtOld() error {
 		return err
 	}
 	marked, _ := hasTreeMark(fd, markStaging, markWhole, markReplaced)
-	s.old = &oldTree{id: inodeOf(&st), free: marked || s.opt.Whole.Force}
+	always := marked || s.opt.Whole.Force
+	s.old = &oldTree{id: inodeOf(&st), free: always, always: always, changed: st.Mtim}
 	return nil
 }
 
 // openOld opens what is at the final name, if the tree may replace that: what lookAtOld found,
-// once it is free, or a tree that another copy has given the name since.
+// once it is free and unless it has got other names at its top since, or a tree that another
+// copy has given the name since.
 func (s *Sink) openOld() (fd int, err error) {
 	if fd, err = openat(s.base.fd, s.leaf, dirFlags, 0); err != nil {
 		return -1, err
 	}
 	var st unix.Stat_t
-	if err = fstat(fd, &st); err == nil && !s.mayReplace(fd, inodeOf(&st)) {
+	if err = fstat(fd, &st); err == nil && !s.mayReplace(fd, &st) {
 		err = ErrChanged
 	}
 	if err != nil {
@@ -46,9 +50,9 @@ func (s *Sink) openOld() (fd int, err error) {
 	return fd, nil
 }
 
-func (s *Sink) mayReplace(fd int, is manifest.Inode) bool {
-	if s.old != nil && s.old.id == is {
-		return s.old.free
+func (s *Sink) mayReplace(fd int, st *unix.Stat_t) bool {
+	if o := s.old; o != nil && o.id == inodeOf(st) {
+		return o.always || o.free && o.changed == st.Mtim
 	}
 	marked, _ := hasTreeMark(fd, markStaging, markWhole, markReplaced)
 	return marked || s.opt.Whole.Force

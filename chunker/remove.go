@@ -76,6 +76,8 @@ type remover struct {
 	// inTheWay: the first name to remove is in the place of an entry. The rules have
 	// allowed the copying of that name, so they are asked only about what is in it.
 	inTheWay bool
+	// only, unless it is zero, is the one directory whose name is removed.
+	only manifest.Inode
 	// onlyEmpty: only empty directories are removed.
 	onlyEmpty bool
 	dev       uint64 // of the directory that holds the name to remove
@@ -113,7 +115,7 @@ func (r *remover) remove(dirfd int, name, path string) (gone bool) {
 	switch {
 	case !there:
 		return true
-	case stays:
+	case stays, !isDir && r.only != manifest.Inode{}:
 		return false
 	case !isDir:
 		return r.unlink(dirfd, name, path)
@@ -222,7 +224,10 @@ func (r *remover) enter(dirfd int, name, path string) (fd int, ok bool) {
 	}
 	d := doomed{name: name, pathBytes: len(path), names: r.names.begin(), was: was}
 	var st unix.Stat_t
-	if err = fstat(fd, &st); err == nil {
+	if err = fstat(fd, &st); err == nil && len(r.way) == 0 && r.only != (manifest.Inode{}) && inodeOf(&st) != r.only {
+		err = ErrChanged
+	}
+	if err == nil {
 		err = r.names.readDir(&d.names, fd)
 	}
 	if err == nil {

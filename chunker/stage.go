@@ -75,6 +75,7 @@ type stage struct {
 	replaced   bool
 	replacedFD int
 	others     bool
+	replacedAt manifest.Inode // the tree that was to be replaced
 	// touched is when keepStageYoung has last done so, or nil.
 	touched atomic.Pointer[time.Time]
 }
@@ -290,10 +291,18 @@ func (s *Sink) giveName() error {
 		return err
 	}
 	defer closeQuietly(fd)
+	var was unix.Stat_t
+	if err := fstat(fd, &was); err != nil {
+		return err
+	}
+	st.replacedAt = inodeOf(&was)
 	// Marked before, a tree that a crash leaves under the staging name can be removed.
 	marked, _ := hasTreeMark(fd, markStaging, markWhole, markReplaced)
 	_ = setTreeMark(fd, markReplaced)
 	err = exchange(s.base.fd, st.name, st.leaf)
+	if err == nil && !s.isAt(st.name, st.replacedAt) && exchange(s.base.fd, st.name, st.leaf) == nil {
+		err = ErrChanged // something else got the name at the last moment
+	}
 	switch st.replaced = err == nil; {
 	case st.replaced:
 	case marked:
@@ -302,6 +311,12 @@ func (s *Sink) giveName() error {
 		_ = unix.Fremovexattr(fd, treeMark)
 	}
 	return err
+}
+
+// isAt reports whether a directory has a name in the sink's base.
+func (s *Sink) isAt(name string, want manifest.Inode) bool {
+	var st unix.Stat_t
+	return fstatat(s.base.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && inodeOf(&st) == want
 }
 
 // takeReplaced locks the tree that was replaced: whoever has the lock may remove the tree, or
@@ -340,7 +355,7 @@ func (s *Sink) RemoveReplaced(looked func(), stop <-chan struct{}) error {
 	if s.stage == nil || !s.stage.replaced || s.stage.others && !s.exists(s.stage.name) {
 		return nil
 	}
-	if !s.stage.others && removeTree(s.base.fd, s.stage.name, looked, func(Removal) {}, stop) {
+	if !s.stage.others && removeTree(s.base.fd, s.stage.name, s.stage.replacedAt, looked, func(Removal) {}, stop) {
 		return nil
 	}
 	return opErr("remove what was at", s.dest, errNotAllGone)
@@ -365,9 +380,10 @@ func (s *Sink) removeReplacedBefore(looked func(), stop <-chan struct{}) {
 var errNotAllGone = errors.New("not all of it could be removed; gdrcp clean tries again")
 
 // removeTree removes a directory and all in it, but nothing that is mounted there. It
-// follows no link. It tells of each entry, and reports whether the name is free.
-func removeTree(dirfd int, name string, looked func(), told func(Removal), stop <-chan struct{}) bool {
-	r := &remover{sink: &Sink{}, names: newNameStack(), rules: &DeleteRules{
+// follows no link, and leaves alone what else may have got the name. It tells of each entry, and
+// reports whether the name is free.
+func removeTree(dirfd int, name string, only manifest.Inode, looked func(), told func(Removal), stop <-chan struct{}) bool {
+	r := &remover{sink: &Sink{}, names: newNameStack(), only: only, rules: &DeleteRules{
 		StaysOn: true, Most: -1, Told: told, Looked: looked, Stop: stop,
 	}}
 	defer r.close()
@@ -430,7 +446,7 @@ func removeLeftoverStage(in *hostsIn, name string, olderThan time.Duration, now 
 		}
 		name = gone
 	}
-	return removeTree(dirfd, name, looked, func(r Removal) {
+	return removeTree(dirfd, name, inodeOf(&st), looked, func(r Removal) {
 		in.fail(name, r.Err)
 		if told != nil {
 			told(r)

@@ -83,6 +83,7 @@ func tryNames(dirfd int, name string, others ...string) folding {
 	}
 	defer closeQuietly(fd)
 	_ = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) // so that no cleaner empties it
+	_ = setTreeMark(fd, markStaging)              // so that one can if this process is killed now
 	if uninterrupted(func() error { return unix.Mkdirat(fd, name, 0o700) }) != nil {
 		return foldUnknown
 	}

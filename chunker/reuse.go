@@ -26,7 +26,7 @@ func (s *Sink) Reuse(e *manifest.Entry, a *Attributes, same func(*Standing) bool
 	}
 	defer from.release()
 	var st unix.Stat_t
-	if fstatat(from.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Nlink > 1 && !severalNames {
+	if s.find(from, name, &st) != nil || st.Nlink > 1 && !severalNames {
 		return false
 	}
 	now := standingOf(&st)
@@ -42,7 +42,7 @@ func (s *Sink) Reuse(e *manifest.Entry, a *Attributes, same func(*Standing) bool
 	}
 	defer parent.release()
 	var there unix.Stat_t
-	if fstatat(parent.fd, leaf, &there, unix.AT_SYMLINK_NOFOLLOW) == nil && inodeOf(&there) == inodeOf(&st) {
+	if s.find(parent, leaf, &there) == nil && inodeOf(&there) == inodeOf(&st) {
 		return true // rename(2) would do nothing, and leave the temporary name
 	}
 	if _, err = s.lookInTheWay(parent, leaf); err == nil {

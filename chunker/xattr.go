@@ -272,10 +272,10 @@ func (t *Tree) Xattrs(f *Found, lacks func(attribute string, err error) error) (
 // others say what a program may do (capabilities, labels of a security module), or what
 // an overlay shows.
 func (s *Sink) keepsXattr(name string) bool {
-	if isUserXattr(name) {
-		return true
+	if isSystemXattr(name) {
+		return false
 	}
-	return os.Geteuid() == 0 && !isSystemXattr(name) && !s.opt.Unprivileged
+	return isUserXattr(name) || os.Geteuid() == 0 && !s.opt.Unprivileged
 }
 
 // isLeftOut reports whether failing to set an attribute is no error. That holds outside

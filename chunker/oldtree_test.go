@@ -124,6 +124,64 @@ func TestReplacedMeanwhile(t *testing.T) {
 	wantTree(t, dir+"/tree", "precious=1")
 }
 
+// TestOldTreeGetsAName: a name that is put into the old directory after the comparison is not lost
+// with it, unless a copy made that directory or its replacement is forced.
+func TestOldTreeGetsAName(t *testing.T) {
+	for _, force := range []bool{false, true} {
+		dir := t.TempDir()
+		makeTree(t, dir, "tree/", "tree/a=old")
+		s := openSink(t, SinkOptions{Dest: dir + "/tree", Whole: &Whole{ID: NewStageID(), Force: force}})
+		wholeTop(t, s)
+		putEach(t, s, "a=A")
+		u := s.Replaced(func() {}, nil)
+		if err := errors.Join(u.Has(".", true), u.Has("a", false), u.End()); err != nil {
+			t.Fatal(err)
+		}
+		u.Close()
+		makeTree(t, dir, "tree/z=precious")
+		err, want := errors.Join(s.FinishDirs(), s.Commit()), []string{"a=old", "z=precious"}
+		if force {
+			want = []string{"a=A"}
+		}
+		if errors.Is(err, ErrChanged) == force || force && err != nil {
+			t.Errorf("forced %t: %v", force, err)
+		}
+		wantTree(t, dir+"/tree", want...)
+		s.Close()
+	}
+}
+
+// TestOldTreeThatCannotBeListed: a directory whose names cannot be read counts as foreign.
+func TestOldTreeThatCannotBeListed(t *testing.T) {
+	dir := t.TempDir()
+	makeTree(t, dir, "tree/", "tree/z=precious")
+	s := openSink(t, SinkOptions{Dest: dir + "/tree", Whole: &Whole{ID: NewStageID()}})
+	defer s.Close()
+	wholeTop(t, s)
+	putEach(t, s, "a=A")
+	u := s.Replaced(func() {}, nil)
+	defer u.Close()
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	none := unix.Rlimit{Cur: 3, Max: limit.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	err := errors.Join(u.Has(".", true), u.Has("a", false))
+	if e := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); e != nil {
+		t.Fatal(e)
+	}
+	if err == nil && u.End() == nil {
+		t.Error("it was compared")
+	}
+	if err := errors.Join(s.FinishDirs(), s.Commit()); err == nil {
+		t.Error("it was replaced")
+	}
+	wantTree(t, dir+"/tree", "z=precious")
+}
+
 // TestMarkIsNotCopied: -X neither reads the mark of a tree, nor sets or removes one.
 func TestMarkIsNotCopied(t *testing.T) {
 	dir := t.TempDir()

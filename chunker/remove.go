@@ -279,13 +279,6 @@ func (r *remover) open(dirfd int, name string) (fd int, was widened, err error) 
 // isUsedUp reports that nothing more may be removed.
 func (r *remover) isUsedUp() bool { return r.rules.Most >= 0 && r.sink.removed.Load() >= r.rules.Most }
 
-// restore gives a directory back its former mode, as far as possible.
-func (w widened) restore(fd int) {
-	if w.is {
-		_ = fchmod(fd, w.mode)
-	}
-}
-
 // leave removes the directory fd that the remover is in, unless something is left in
 // it. It returns the directory above, which for the last directory is top.
 func (r *remover) leave(fd, top int) (above int, gone bool) {

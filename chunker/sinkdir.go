@@ -27,13 +27,6 @@ type dirToSettle struct {
 	was     widened
 }
 
-// widened says that the owner of an existing directory has more rights to it, until it
-// is settled, than its mode gave.
-type widened struct {
-	is   bool
-	mode uint32 // the former permission bits
-}
-
 // Mkdir makes a directory, or accepts one that exists. Its contents may follow at once.
 // SettleDirs sets mode, time and owner. If mode or owner is kept, only the owner can
 // enter a new directory until then. ErrNotDir: a file or link is in its place. ErrTime:

@@ -346,50 +346,6 @@ func (s *Sink) takeReplaced() {
 	touch(fd) // what is being removed must not look like a leftover, see adoptFirst
 }
 
-// RemoveReplaced removes the tree that Commit has replaced, with all that is in it except
-// what is mounted there, and what was replaced there before by copies that were killed then.
-// looked is called for each name, and stop ends it. An error says that something of the tree
-// is left, under its reserved name.
-func (s *Sink) RemoveReplaced(looked func(), stop <-chan struct{}) error {
-	defer s.removeReplacedBefore(looked, stop)
-	if s.stage == nil || !s.stage.replaced || s.stage.others && !s.exists(s.stage.name) {
-		return nil
-	}
-	if !s.stage.others && removeTree(s.base.fd, s.stage.name, s.stage.replacedAt, looked, func(Removal) {}, stop) {
-		return nil
-	}
-	return opErr("remove what was at", s.dest, errNotAllGone)
-}
-
-// removeReplacedBefore removes the trees that earlier copies have replaced and not removed, as
-// far as it can: those copies have told what they had to leave.
-func (s *Sink) removeReplacedBefore(looked func(), stop <-chan struct{}) {
-	if s.stage == nil {
-		return
-	}
-	names, err := s.otherStages(replacedStem(s.stage.leaf))
-	if err != nil {
-		return
-	}
-	in := s.hosts.in(s.base.fd)
-	for _, name := range names {
-		removeLeftoverStage(in, name, 0, time.Now(), looked, nil, stop)
-	}
-}
-
-var errNotAllGone = errors.New("not all of it could be removed; gdrcp clean tries again")
-
-// removeTree removes a directory and all in it, but nothing that is mounted there. It
-// follows no link, and leaves alone what else may have got the name. It tells of each entry, and
-// reports whether the name is free.
-func removeTree(dirfd int, name string, only manifest.Inode, looked func(), told func(Removal), stop <-chan struct{}) bool {
-	r := &remover{sink: &Sink{}, names: newNameStack(), only: only, rules: &DeleteRules{
-		StaysOn: true, Most: -1, Told: told, Looked: looked, Stop: stop,
-	}}
-	defer r.close()
-	return r.remove(dirfd, name, name)
-}
-
 // closeStage lets go of the staging directory. What is in it stays for a later copy.
 func (s *Sink) closeStage() {
 	if s.stage == nil || s.stage.fd < 0 {

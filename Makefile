@@ -126,6 +126,8 @@ fresh: ## `make demo` and `make test` on this commit in a minimal Debian 12 that
 # work, so that one package more than there are processors runs at once. `go vet` is the lint's: what `go test` runs of it, it
 # would run anew for each kind of build.
 SO_MANY := -p $$(($$(nproc) + 1))
+# What starts no goroutine, nor do its tests: the race detector has nothing to look at there.
+NO_GOROUTINE := internal/(cli/args|cmdline|dirsync|filter|inherited|pattern|printable|served)|rdma|xfer/internal/(credit(/credittest)?|wire)
 # For tests that run once more: they need not wait for the disk again.
 IN_MEMORY := $(shell [ "$$(df --output=avail -B1G /dev/shm 2>/dev/null | tail -n 1)" -ge 8 ] 2>/dev/null && echo TMPDIR=/dev/shm)
 
@@ -135,7 +137,7 @@ test-go: gcc test-tools ## the tests that need no device
 
 .PHONY: test-race
 test-race: gcc test-tools # without what starts no goroutine, and the tests of whole programs, to which this would add nothing
-	$(IN_MEMORY) GDRCP_TEST_SEED=$(SEED) .ci/go-test "./xfer $$($(GO) list ./... | grep -v '/\(filter\|cmdline\|tests/.*\)$$' | tr '\n' ' ')" $(SO_MANY) -race -short -timeout 20m
+	$(IN_MEMORY) GDRCP_TEST_SEED=$(SEED) .ci/go-test "./xfer $$($(GO) list ./... | grep -Ev '^gdrcp/($(NO_GOROUTINE)|tests/.*)$$' | tr '\n' ' ')" $(SO_MANY) -race -short -timeout 20m
 
 .PHONY: test-nocgo
 test-nocgo: NOCGO = ./internal/inherited ./gpu ./rdma/verbs

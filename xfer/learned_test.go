@@ -53,6 +53,7 @@ func (n narrowNICs) Listen(addr netip.AddrPort, w rdma.Wire) (rdma.Listener, err
 // smaller ring, and at last TCP carries the copy, unless it must not. The limit on locked
 // memory is the same for all devices: the ring shrinks at once.
 func TestRefusedRingsDoNotEndACopy(t *testing.T) {
+	rdmatest.BesideOthers(t)
 	const some, none = 3 << 20, 0
 	source := t.TempDir()
 	makeTree(t, source)
@@ -144,6 +145,7 @@ func pushAgain(t *testing.T, c *xfer.Client, source string, s *served, o xfer.Op
 // A device whose connections end before data comes through, or are silent, is passed over for
 // the next one, and TCP ends it.
 func TestBrokenDevicesDoNotEndACopy(t *testing.T) {
+	rdmatest.BesideOthers(t)
 	source := t.TempDir()
 	makeTree(t, source)
 	const one = "file"

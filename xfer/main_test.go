@@ -39,7 +39,7 @@ func withFakeCUDA(m *testing.M) int {
 		}
 	}
 	if err == nil && os.Getenv("GDRCP_TEST_RDMA") == "" {
-		err = rdmatest.AtOnce(4)
+		err = rdmatest.AtOnce(8)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -114,7 +114,10 @@ func (r *resumed) finish(t *testing.T, o xfer.Options) *xfer.Summary {
 
 // TestCopiesThatAreCutOffGoOn: no more than a ring is sent twice, whatever the second
 // copy does otherwise.
-func TestCopiesThatAreCutOffGoOn(t *testing.T) { over(t, testCopiesThatAreCutOffGoOn) }
+func TestCopiesThatAreCutOffGoOn(t *testing.T) {
+	rdmatest.BesideOthers(t) // the copies are held back
+	over(t, testCopiesThatAreCutOffGoOn)
+}
 
 func testCopiesThatAreCutOffGoOn(t *testing.T, w way) {
 	const fileBytes, cutAt = 80<<20 + 5, 30 << 20
@@ -132,6 +135,7 @@ func testCopiesThatAreCutOffGoOn(t *testing.T, w way) {
 		{"unsynced", true, func(o *xfer.Options) { o.NoFsync = true }, func(o *xfer.Options) { o.NoFsync = true }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			rdmatest.BesideOthers(t)
 			if w.leavesOut(c.name, "push", "pull") {
 				t.Skip("left out over an emulated device; GDRCP_TEST_FULL=1 runs it")
 			}
@@ -153,6 +157,7 @@ func testCopiesThatAreCutOffGoOn(t *testing.T, w way) {
 // middle is gone on with, or several that were under way together. A file that begins
 // with a hole goes on, too.
 func TestTreesThatAreCutOffGoOn(t *testing.T) {
+	rdmatest.BesideOthers(t)
 	for name, c := range map[string]struct {
 		transfers int
 		cutAt     []int64
@@ -160,7 +165,10 @@ func TestTreesThatAreCutOffGoOn(t *testing.T) {
 		"one after the other": {1, []int64{30 << 20, 20 << 20, 90 << 20}},
 		"side by side":        {4, []int64{30 << 20, 20 << 20, 20 << 20}},
 	} {
-		t.Run(name, func(t *testing.T) { testTreesThatAreCutOffGoOn(t, c.transfers, c.cutAt) })
+		t.Run(name, func(t *testing.T) {
+			rdmatest.BesideOthers(t)
+			testTreesThatAreCutOffGoOn(t, c.transfers, c.cutAt)
+		})
 	}
 }
 
@@ -243,6 +251,7 @@ func TestOtherImageIsSentAgain(t *testing.T) {
 
 // TestWithoutResume: with NoResume, and of a small file, nothing stays.
 func TestWithoutResume(t *testing.T) {
+	rdmatest.BesideOthers(t)
 	w := tcpWay(t)
 	for name, c := range map[string]struct {
 		bytes  int

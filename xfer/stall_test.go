@@ -15,6 +15,7 @@ import (
 // A copy that does not move on ends, though the peer says every so often that it
 // is there; one that is only slow does not.
 func TestStalledCopies(t *testing.T) {
+	rdmatest.BesideOthers(t)
 	w := tcpWay(t)
 	const stall = time.Second
 	little, more := randomBytes(t, 3<<20), randomBytes(t, 10<<20)

@@ -17,6 +17,7 @@ import (
 // there; but this copy brought them, so that its numbers are those of one that nothing
 // disturbed. What stood there before counts as ever.
 func TestFilesWhoseEndNobodyHeard(t *testing.T) {
+	rdmatest.BesideOthers(t)
 	for _, push := range []bool{true, false} {
 		for name, change := range map[string]func(*xfer.Options){
 			"compared":            func(o *xfer.Options) { o.Checksum, o.Times = true, false },

@@ -35,6 +35,7 @@ func lateTime(t *testing.T, path string) {
 // attempt brought whose connection was lost. Where attributes are required, the entries fail.
 func TestUnkeptAttributes(t *testing.T) {
 	xfer.OnHost(t)
+	rdmatest.BesideOthers(t)
 	for _, push := range []bool{true, false} {
 		for _, required := range []bool{false, true} {
 			t.Run(fmt.Sprintf("push %v, required %v", push, required), func(t *testing.T) { testUnkept(t, push, required) })

@@ -54,6 +54,7 @@ func (c *cutCase) measure(t *testing.T) [2]int64 {
 // their number, the copy is complete or has failed, in bounded time.
 func TestCut(t *testing.T) {
 	onHost(t)
+	rdmatest.BesideOthers(t)
 	some := 10
 	if testing.Short() {
 		some = 3

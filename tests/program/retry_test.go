@@ -136,6 +136,7 @@ func serverComesBack(t *testing.T, s *sides, d direction, options string) {
 // and a large file where it was.
 func TestCutConnections(t *testing.T) {
 	onHost(t)
+	rdmatest.BesideOthers(t)
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
 		makeFile(t, from+"/big", 40*mib, 1)
 		t.Run("often enough", func(t *testing.T) {
@@ -199,6 +200,7 @@ func TestNotTriedAgain(t *testing.T) {
 // TestStoppedBetweenTries: a signal ends a copy that waits for its next try, at once.
 func TestStoppedBetweenTries(t *testing.T) {
 	onHost(t)
+	rdmatest.BesideOthers(t)
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
 		makeFile(t, from+"/big", slowBytes(s.link), 1)
 		client := start(t, s.as, append(s.retrying("9"), s.operands(d, s.slowDown(t), "big", "copy")...)...)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gdrcp/internal/trust"
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/tests/launch"
 	"gdrcp/xfer"
 )
@@ -159,6 +160,9 @@ func TestCrowdOfStrangers(t *testing.T) {
 	if limit.Max < uint64(n+500) {
 		t.Logf("this process may have %d descriptors (ulimit -Hn)", limit.Max)
 		n = int(limit.Max) - 500
+	}
+	if limit.Max >= uint64(2*n) { // otherwise it leaves none to other tests
+		rdmatest.BesideOthers(t)
 	}
 	s := &sides{here: t.TempDir(), there: t.TempDir()}
 	s.server = serveAs(t, how{before: []string{"prlimit", "--nofile=1024:1024"}}, tcpLink(), s.there)

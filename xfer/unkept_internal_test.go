@@ -17,12 +17,14 @@ import (
 func TestUnkeptForAnOlderSource(t *testing.T) {
 	OnHost(t)
 	for _, knows := range []bool{true, false} {
-		var got []string
+		heard := make(chan []string, 1)
 		enough := errors.New("enough")
 		ep := hostileWelcoming(t, func(h *wire.Hello) []byte {
 			h.Paths, h.Terms.Name, h.Unkept = nil, "dir", knows
 			return h.Encode()
 		}, func(ctx context.Context, p *puppet) error {
+			var got []string
+			defer func() { heard <- got }()
 			l := linkTo("l", "x")
 			l.MtimeNs = math.MaxInt64
 			err := errors.Join(p.announce(ctx, dirAt("."), l), p.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, 2)))
@@ -43,7 +45,7 @@ func TestUnkeptForAnOlderSource(t *testing.T) {
 		if _, err := (&Client{TCP: tcp.New()}).Pull(t.Context(), ep, []string{"dir"}, t.TempDir(), o); err == nil {
 			t.Error("the source ended, and the client takes it for a copy")
 		}
-		want := "[failed l]"
+		got, want := <-heard, "[failed l]"
 		if knows {
 			want = "[unkept l 1]"
 		}

@@ -201,15 +201,27 @@ func TestNoOtherPort(t *testing.T) {
 	here.run(t, "-r", "--transport", "verbs", "tree", "node2:"+there+"/again").want(t, 5).says(t, "node2 offers no RDMA address: no RDMA device there")
 }
 
-// strangeNetwork is the program in a network of its own that has nothing but
-// loopback, with two ports to choose from.
-func strangeNetwork(t *testing.T, firstPort int) func(*testing.T, string) {
+// strangeNetwork is the program in a network of its own that has nothing but loopback and an
+// address there, with two ports to choose from. From here that address leads to this host,
+// though no interface has it.
+func strangeNetwork(t *testing.T, firstPort int) (program func(*testing.T, string), addr string) {
 	t.Helper()
-	prepare := fmt.Sprintf("ip link set lo up && echo %d %d >/proc/sys/net/ipv4/ip_local_port_range", firstPort, firstPort+1)
+	addr = fmt.Sprintf("198.18.%d.%d", firstPort>>8, firstPort&0xff) // RFC 2544: nobody's
+	prepare := fmt.Sprintf("ip link set lo up && ip address add %s dev lo && echo %d %d >/proc/sys/net/ipv4/ip_local_port_range", addr, firstPort, firstPort+1)
 	if out, err := exec.Command("unshare", "-n", "sh", "-c", prepare).CombinedOutput(); err != nil {
 		t.Skipf("cannot make a network whose ports are known: %v %s (needs root, and iproute2)", err, out)
 	}
-	return script(`export gdrcp; exec unshare -n sh -c '` + prepare + ` && exec "$gdrcp" "$@"' sh "$@"`)
+	route := []string{"add", "local", addr, "dev", "lo", "table", "local"}
+	if out, err := exec.Command("ip", append([]string{"route"}, route...)...).CombinedOutput(); err != nil {
+		t.Skipf("cannot lead an address here: %v %s", err, out)
+	}
+	t.Cleanup(func() {
+		route[0] = "delete"
+		if out, err := exec.Command("ip", append([]string{"route"}, route...)...).CombinedOutput(); err != nil {
+			t.Errorf("%v %s", err, out)
+		}
+	})
+	return script(`export gdrcp; exec unshare -n sh -c '` + prepare + ` && exec "$gdrcp" "$@"' sh "$@"`), addr
 }
 
 // TestAddressesOfSomebodyElse: what the far end offers leads somewhere else
@@ -217,14 +229,15 @@ func strangeNetwork(t *testing.T, firstPort int) func(*testing.T, string) {
 func TestAddressesOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	port := freePort(t) &^ 1 // an even one comes first
-	far := newHost(t, "node2", strangeNetwork(t, port))
+	program, addr := strangeNetwork(t, port)
+	far := newHost(t, "node2", program)
 	here := newClient(t, far)
 	f, there := filepath.Join(here.dir, "f"), t.TempDir()
 	makeFile(t, f, 3<<20)
 	here.run(t, "f", "node2:"+there+"/f").want(t, 0).says(t, "gdrcp: using tcp over ssh: no other address of node2 reached: ")
 	same(t, f, there+"/f")
 	for p := port; p <= port+1; p++ {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
+		l, err := net.Listen("tcp", fmt.Sprintf("%s:%d", addr, p))
 		if err != nil {
 			t.Skipf("somebody else has the port: %v", err)
 		}
@@ -248,7 +261,8 @@ func TestAddressesOfSomebodyElse(t *testing.T) {
 func TestAddressesOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	port := freePort(t) &^ 1
-	far := newHost(t, "node2", strangeNetwork(t, port))
+	program, addr := strangeNetwork(t, port)
+	far := newHost(t, "node2", program)
 	here := newClient(t, far)
 	f, there := filepath.Join(here.dir, "f"), t.TempDir()
 	makeFile(t, f, 3<<20)
@@ -258,7 +272,7 @@ func TestAddressesOfAnotherServer(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for p := port; p <= port+1; p++ {
-		serve := exec.Command(binary, "serve", "--root", t.TempDir(), "--key-file", filepath.Join(keygen.Dir, "other.key"), "--listen", fmt.Sprintf("127.0.0.1:%d", p))
+		serve := exec.Command(binary, "serve", "--root", t.TempDir(), "--key-file", filepath.Join(keygen.Dir, "other.key"), "--listen", fmt.Sprintf("%s:%d", addr, p))
 		said := &launch.Output{}
 		serve.Stderr = said
 		if err := serve.Start(); err != nil {

@@ -108,8 +108,7 @@ func receiving(c rdma.RailConfig, slots int) rdma.RailConfig {
 // then does not know it was started anew in between: connect authenticates again.
 func (c *Client) connect(ctx context.Context, ep Endpoint, o *Options) (d *firstConn, err error) {
 	for range grantTries {
-		var rejected *rdma.RejectedError
-		if d, err = c.connectOnce(ctx, ep, o); !errors.As(err, &rejected) || rejected.Code != rdma.RejectSession {
+		if d, err = c.connectOnce(ctx, ep, o); !isUnknownSession(err) {
 			break
 		}
 	}
@@ -242,7 +241,14 @@ func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []d
 		// A user who names a device does not mean TCP.
 		return nil, errors.Join(fmt.Errorf("an RDMA device was named: %w: %w", rdma.ErrUnsupported, why), a.Close())
 	}
-	return c.enterTCP(ctx, a, o, why.Error())
+	d, err := c.enterTCP(ctx, a, o, why.Error())
+	if isUnknownSession(err) {
+		// A queue pair over verbs that failed late had spent the token.
+		if a, err = o.atDoor(key).Race(ctx, c.TCP, byTCP); err == nil {
+			d, err = c.enterTCP(ctx, a, o, why.Error())
+		}
+	}
+	return d, err
 }
 
 // enterTCP makes the first queue pair over the provider that the door was reached by.

@@ -1,6 +1,7 @@
 package xfer_test
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -265,3 +266,45 @@ func closedPort(t *testing.T) netip.AddrPort {
 type oneNIC struct{ brokenNICs }
 
 func (oneNIC) Devices() ([]rdma.Device, error) { return []rdma.Device{nicNamed("nic0")}, nil }
+
+// lateNICs are devices whose queue pairs fail when the server has accepted them.
+type lateNICs struct{ twoNICs }
+
+func (n lateNICs) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
+	rail, err := n.twoNICs.Open(device, cfg)
+	return lateRail{rail}, err
+}
+
+type lateRail struct{ rdma.Rail }
+
+func (r lateRail) Dial(ctx context.Context, to netip.AddrPort, private []byte) (rdma.Conn, error) {
+	conn, err := r.Rail.Dial(ctx, to, private)
+	if err != nil {
+		return nil, err
+	}
+	return nil, errors.Join(&rdma.OpError{Op: "connect", Device: r.Device().Name, Peer: to, Err: rdma.ErrDisconnected}, conn.Close())
+}
+
+// TCP carries the copy where a queue pair fails after it has spent the token.
+func TestQueuePairThatFailsLate(t *testing.T) {
+	source := t.TempDir()
+	makeTree(t, source)
+	w := tcpWay(t)
+	s, o := serve(t, w), w.options(t)
+	s.ep.Addrs = []xfer.ServerAddr{{Transport: "tcp", Addr: netip.AddrPortFrom(w.addr, s.ep.Port)}}
+	for name, addr := range nicAddrs {
+		if _, err := s.server.Listen(twoNICs{tcp.New()}, netip.AddrPortFrom(netip.MustParseAddr(addr), 0), nicNamed(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.Transport = "auto"
+	c := &xfer.Client{TCP: tcp.New(), Verbs: lateNICs{twoNICs{tcp.New()}}}
+	sum, err := c.Push(t.Context(), []string{source + "/."}, s.ep, "/", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum.Link.Transport != "tcp" || sum.Link.Why == "" {
+		t.Errorf("over %s, because %q", sum.Link.Transport, sum.Link.Why)
+	}
+	sameTree(t, source, s.root)
+}

@@ -67,3 +67,10 @@ func isUnreached(err error) bool {
 func mayPass(code rdma.RejectCode) bool {
 	return code == rdma.RejectBusy || code == rdma.RejectShutdown || code == rdma.RejectSession
 }
+
+// isUnknownSession reports whether the server refused a queue pair because it does not know, or
+// no longer, what the pair's token admits to.
+func isUnknownSession(err error) bool {
+	var rejected *rdma.RejectedError
+	return errors.As(err, &rejected) && rejected.Code == rdma.RejectSession
+}

@@ -93,7 +93,7 @@ bench: build ## ratios to rsync, scp, ib_write_bw and rcopy, in one run (BENCH=h
 	tests/bench/run $(BENCH)
 
 .PHONY: test
-test: lint test-go test-race test-nocgo test-bed fuzz instructions ## everything that a change has to pass: within 25 minutes on 2 CPUs
+test: lint test-go test-race test-nocgo test-bed fuzz instructions ## everything that a change has to pass: within 40 minutes on 2 CPUs
 
 .PHONY: check
 check: lint gcc test-tools ## for between two edits: the lint, and the short tests of what is no whole program; within 3 minutes

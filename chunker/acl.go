@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// aclAccess is the attribute that holds a file's POSIX ACL (acl(5)): a version (4 bytes), then
+// AccessACL is the attribute that holds a file's POSIX ACL (acl(5)): a version (4 bytes), then
 // for each entry tag (2), permissions (2) and id (4), little-endian
 // (linux/posix_acl_xattr.h).
-const aclAccess = "system.posix_acl_access"
+const AccessACL = "system.posix_acl_access"
 
 const (
 	aclVersion    = 2
@@ -55,7 +55,7 @@ func mayHideMask(mode uint32) bool {
 func groupMode(dirfd int, name string, mode uint32, remember func()) uint32 {
 	return ownGroupMode(mode, xattrsOfLink(dirfd, name), func() {
 		// A link that was put in the file's place has no ACL either, so ask the directory.
-		if _, err := unix.Fgetxattr(dirfd, aclAccess, nil); errors.Is(err, unix.EOPNOTSUPP) {
+		if _, err := unix.Fgetxattr(dirfd, AccessACL, nil); errors.Is(err, unix.EOPNOTSUPP) {
 			remember()
 		}
 	})
@@ -64,11 +64,11 @@ func groupMode(dirfd int, name string, mode uint32, remember func()) uint32 {
 func ownGroupMode(mode uint32, calls xattrCalls, unsupported func()) uint32 {
 	var most [aclHeadBytes + 32*aclEntryBytes]byte
 	var acl []byte
-	n, err := calls.get(aclAccess, most[:])
+	n, err := calls.get(AccessACL, most[:])
 	if err == nil {
 		acl = most[:n]
 	} else if err == unix.ERANGE || err == unix.EINTR {
-		acl, err = sized(func(to []byte) (int, error) { return calls.get(aclAccess, to) })
+		acl, err = sized(func(to []byte) (int, error) { return calls.get(AccessACL, to) })
 	}
 	switch err {
 	case nil:

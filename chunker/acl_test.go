@@ -28,10 +28,10 @@ func aclOf(owner, group, mask, others uint16) []byte {
 func aclDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if unix.Setxattr(dir, aclAccess, aclOf(7, 5, 7, 5), 0) != nil {
+	if unix.Setxattr(dir, AccessACL, aclOf(7, 5, 7, 5), 0) != nil {
 		dir = disktest.Mount(t, "8M", "mkfs.ext4", "-q", "-I", "256")
 	}
-	if err := unix.Setxattr(dir, aclAccess, aclOf(7, 5, 7, 5), 0); err != nil {
+	if err := unix.Setxattr(dir, AccessACL, aclOf(7, 5, 7, 5), 0); err != nil {
 		without(t, "no file system with ACLs: "+err.Error())
 	}
 	return dir
@@ -64,7 +64,7 @@ func TestMaskGrantsNothing(t *testing.T) {
 	dir := aclDir(t)
 	makeTree(t, dir, "d/", "f=", "plain=", "to/", "to/f=old", "l>f")
 	for path, acl := range map[string][]byte{"/f": aclOf(6, 0, 6, 0), "/d": aclOf(7, 0, 7, 0), "/to/f": aclOf(6, 0, 6, 0)} {
-		if err := unix.Setxattr(dir+path, aclAccess, acl, 0); err != nil {
+		if err := unix.Setxattr(dir+path, AccessACL, acl, 0); err != nil {
 			t.Fatal(err)
 		}
 	}

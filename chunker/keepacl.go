@@ -12,8 +12,8 @@ import (
 	"gdrcp/manifest"
 )
 
-// aclDefault is the attribute with the ACL that a directory gives to what is made in it.
-const aclDefault = "system.posix_acl_default"
+// DefaultACL is the attribute with the ACL that a directory gives to what is made in it.
+const DefaultACL = "system.posix_acl_default"
 
 const (
 	aclUserObj = 0x01
@@ -102,7 +102,7 @@ func (a ACL) perm(tag uint16) (perm uint32, ok bool) {
 	return uint32(a[at].Perm), true
 }
 
-// modeWith returns the mode of a file that has the ACL, as stat(2) tells it.
+// modeWith returns the mode of a file that has the ACL, as stat(2) returns it.
 func (a ACL) modeWith(mode uint32) uint32 {
 	if len(a) == 0 {
 		return mode
@@ -193,8 +193,8 @@ func (t *Tree) ACLs(f *Found) (is ACLs, err error) {
 		defer closeQuietly(fd)
 		calls = xattrsOfFD(fd)
 	}
-	if is.Access, err = calls.acl(aclAccess); err == nil && f.Entry.Type == manifest.Dir {
-		is.Default, err = calls.acl(aclDefault)
+	if is.Access, err = calls.acl(AccessACL); err == nil && f.Entry.Type == manifest.Dir {
+		is.Default, err = calls.acl(DefaultACL)
 	}
 	if hasNoACLs(err) {
 		return ACLs{}, nil
@@ -215,7 +215,7 @@ func (s *Sink) hasRights(f aclsOf, a *Attributes, mode uint32, st *unix.Stat_t) 
 		return st.Mode&0o7777 == mode
 	}
 	want := a.access(st)
-	return st.Mode&0o7777 == want.modeWith(mode) && f.has(aclAccess, want) && (!f.dir || f.has(aclDefault, a.acls().Default))
+	return st.Mode&0o7777 == want.modeWith(mode) && f.has(AccessACL, want) && (!f.dir || f.has(DefaultACL, a.acls().Default))
 }
 
 func (f *aclsOf) has(name string, want ACL) bool {
@@ -253,9 +253,9 @@ func (s *Sink) setACLs(f aclsOf, a *Attributes, mode uint32, st *unix.Stat_t, en
 	if len(access) == 0 { // what the mode says
 		access = ACL{{aclUserObj, uint16(mode >> 6 & 7), NoID}, {aclGroupObj, uint16(mode >> 3 & 7), NoID}, {aclOther, uint16(mode & 7), NoID}}
 	}
-	err := f.set(aclAccess, access)
+	err := f.set(AccessACL, access)
 	if f.dir {
-		err = cmp.Or(err, f.set(aclDefault, a.acls().Default))
+		err = cmp.Or(err, f.set(DefaultACL, a.acls().Default))
 	}
 	return opErr("set ACL of", s.placeOf(entry), s.lacks(AttributeACL, entry, dir, err))
 }
@@ -267,7 +267,7 @@ const NoID = ^uint32(0)
 // kernel keeps nothing, and the file system need not have ACLs for it.
 func (f *aclsOf) set(name string, want ACL) error {
 	now, err := f.c.acl(name)
-	none := len(want) == 0 || name == aclAccess && len(want) == 3
+	none := len(want) == 0 || name == AccessACL && len(want) == 3
 	switch {
 	case none && (hasNoACLs(err) || err == nil && now == nil), err == nil && slices.Equal(now, want):
 		return nil

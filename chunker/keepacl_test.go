@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What an ACL gives to the owning group is for the source's group. Where a file does not get that
+// What an ACL gives to the owning group is for the source's group. If a file does not get that
 // group, the group that it has and all others get what both had.
 func TestACLOfAnotherGroup(t *testing.T) {
 	needsRoot(t)

@@ -1,7 +1,6 @@
 package chunker
 
 import (
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -263,7 +262,7 @@ func (r *remover) open(dirfd int, name string) (fd int, was widened, err error) 
 	}
 	defer closeQuietly(closed)
 	chmod := func(mode uint32) error {
-		return uninterrupted(func() error { return unix.Chmod("/proc/self/fd/"+strconv.Itoa(closed), mode) })
+		return uninterrupted(func() error { return unix.Chmod(descriptorPath(closed), mode) })
 	}
 	var st unix.Stat_t
 	if fstat(closed, &st) != nil || st.Mode&0o700 == 0o700 || chmod(st.Mode&0o7777|0o700) != nil {

@@ -1,8 +1,6 @@
 package chunker
 
 import (
-	"strconv"
-
 	"golang.org/x/sys/unix"
 
 	"gdrcp/manifest"
@@ -82,7 +80,7 @@ func (s *Sink) hasAttributes(dirfd int, name string, e *manifest.Entry, a *Attri
 	if fstat(fd, &st) != nil || inodeOf(&st) != want || !a.isOf(&st) {
 		return false
 	}
-	calls := xattrsOfPath("/proc/self/fd/" + strconv.Itoa(fd))
+	calls := xattrsOfPath(descriptorPath(fd))
 	if s.opt.Keep.Modes {
 		mode, setID := s.keptMode(e.Mode)
 		if !s.hasRights(aclsOf{c: calls}, a, a.granted(mode, setID, &st), &st) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -33,7 +32,7 @@ func (s *Sink) Settle(e *manifest.Entry, a *Attributes, now Standing) error {
 		return opErr("look at", place, err)
 	}
 	defer closeQuietly(fd)
-	f := standingFile{fd: fd, dir: parent, place: place, path: "/proc/self/fd/" + strconv.Itoa(fd)}
+	f := standingFile{fd: fd, dir: parent, place: place, path: descriptorPath(fd)}
 	if err := fstat(fd, &f.st); err != nil {
 		return opErr("look at", place, err)
 	}

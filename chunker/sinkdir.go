@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -153,7 +152,7 @@ func (s *Sink) changesDirs(a *Attributes) bool {
 
 // adoptDir takes an existing directory. It changes only the metadata that is kept. If
 // nothing could be put into the directory otherwise, its owner may write to it until it
-// is settled, as in rsync. Where attributes are required, adoptDir finds out now whether the
+// is settled, as in rsync. If attributes are required, adoptDir finds out now whether the
 // directory can be settled at all, while the entry can still fail.
 func (s *Sink) adoptDir(e *manifest.Entry, a *Attributes, h *dirHandle, target string, was widened) error {
 	d := s.settling(e, a, target)
@@ -226,7 +225,7 @@ func (s *Sink) openClosedDir(parent *dirHandle, leaf, target string) (*dirHandle
 	}
 	defer closeQuietly(fd)
 	chmod := func(mode uint32) error {
-		return uninterrupted(func() error { return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), mode) })
+		return uninterrupted(func() error { return unix.Chmod(descriptorPath(fd), mode) })
 	}
 	var st unix.Stat_t
 	err = fstat(fd, &st)
@@ -380,7 +379,7 @@ func (s *Sink) settleWhere(due func(entry string) bool) error {
 	return errors.Join(errs...)
 }
 
-// settleDir gives a directory as much of its final state as it can get. Where attributes are
+// settleDir gives a directory as much of its final state as it can get. If attributes are
 // required, it returns the first error, and a directory that does not get its owner does not
 // get its mode either.
 func (s *Sink) settleDir(d dirToSettle) error {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"os"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -125,7 +124,7 @@ func xattrsOfFD(fd int) xattrCalls {
 func xattrsOfLink(dirfd int, name string) xattrCalls {
 	path := name
 	if dirfd != unix.AT_FDCWD {
-		path = "/proc/self/fd/" + strconv.Itoa(dirfd) + "/" + name
+		path = descriptorPath(dirfd) + "/" + name
 	}
 	return xattrCalls{
 		list: func(to []byte) (int, error) { return unix.Llistxattr(path, to) },

@@ -8,11 +8,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// ACLs travel as two more extended attributes, by names that no other has.
-const (
-	accessACL  = "system.posix_acl_access"
-	defaultACL = "system.posix_acl_default"
-)
+// ACLs travel as two more extended attributes, chunker.AccessACL and DefaultACL: no other that
+// travels has such a name.
 
 // maxACLNameBytes bounds the names of users and groups in an ACL. Those that are longer go by
 // number alone.
@@ -41,7 +38,7 @@ func (a *announcer) aclsOf(f *chunker.Found, lacks func(attribute string, err er
 	for _, one := range []struct {
 		name string
 		acl  chunker.ACL
-	}{{accessACL, acls.Access}, {defaultACL, acls.Default}} {
+	}{{chunker.AccessACL, acls.Access}, {chunker.DefaultACL, acls.Default}} {
 		if len(one.acl) > 0 {
 			x = x.Append(one.name, a.appendACL(nil, one.acl))
 		}
@@ -50,7 +47,7 @@ func (a *announcer) aclsOf(f *chunker.Found, lacks func(attribute string, err er
 }
 
 // appendACL appends entries: uvarints tag, rights and, of one that is for somebody, number, and
-// the length of the name, then the name. The name is empty where number says all.
+// the length of the name, then the name. The name is empty if the number says all.
 func (a *announcer) appendACL(b []byte, acl chunker.ACL) []byte {
 	named := !a.src.session.terms.Has(wire.FlagNumericIDs)
 	for _, e := range acl {
@@ -83,7 +80,7 @@ func (k *sink) takeACLs(attrs *chunker.Attributes) (err error) {
 	if !k.session.terms.Has(wire.FlagACLs) {
 		return nil
 	}
-	for name, acl := range map[string]*chunker.ACL{accessACL: &attrs.ACLs.Access, defaultACL: &attrs.ACLs.Default} {
+	for name, acl := range map[string]*chunker.ACL{chunker.AccessACL: &attrs.ACLs.Access, chunker.DefaultACL: &attrs.ACLs.Default} {
 		value, _ := attrs.Xattrs.Value(name)
 		if *acl, err = k.decodeACL(value); err != nil {
 			return err
@@ -112,7 +109,7 @@ func (k *sink) decodeACL(value []byte) (acl chunker.ACL, err error) {
 	return acl, acl.Check()
 }
 
-// aclID is the number of the user or group that an entry is for: by name where this host has the
+// aclID is the number of the user or group that an entry is for: by name if this host has the
 // name, otherwise by number, as attributesOf has it.
 func (k *sink) aclID(e *chunker.ACLEntry, id uint32, name string) uint32 {
 	switch {

@@ -194,7 +194,7 @@ func TestCleanOfNoDirectory(t *testing.T) {
 }
 
 // TestCleanDeep: the time that Clean takes grows with the number of directories, and not with
-// its square, where they lie in each other.
+// its square, if they lie in each other.
 func TestCleanDeep(t *testing.T) {
 	took := func(depth int) time.Duration {
 		dir := t.TempDir()

@@ -67,7 +67,7 @@ type device struct {
 	rungs deviceRungs
 
 	foldingMu sync.Mutex // held while folding is found out
-	folding   folding    // where it is no attribute of directories
+	folding   folding    // unless it is an attribute of directories
 
 	// Under the sink's mu:
 	unsynced      map[string]struct{} // directories in which names are not synced

@@ -9,9 +9,9 @@ import (
 	"gdrcp/manifest"
 )
 
-// Some file systems take different names for the same: names that differ in case, or that
-// are the same letters in another of Unicode's forms. Two entries with such names would end
-// as one, with the content of the later one. So where names fold, an entry whose name leads
+// Some file systems take different names for the same: names that differ in case, or that are the
+// same letters in another of Unicode's forms. Two entries with such names would end as one, with
+// the content of the later one. So on a file system that folds names, an entry whose name leads
 // to something fails unless the directory lists that very name; see spelling.go. Nothing is
 // remembered for that of what was made.
 
@@ -28,7 +28,7 @@ const (
 )
 
 // mayFold reports whether the directory may take different names for the same. The first
-// call for a file system finds that out, which blocks for the disk. Where it cannot be found
+// call for a file system finds that out, which blocks for the disk. If it cannot be found
 // out, as in a dry run, which makes nothing, the directory may.
 func (s *Sink) mayFold(h *dirHandle) bool {
 	known := h.folding.Load()

@@ -52,7 +52,7 @@ func TestFoldingIsFoundOut(t *testing.T) {
 	}
 }
 
-// TestFoldingUnknown: where it cannot be tried each name is looked for in the listing.
+// TestFoldingUnknown: if it cannot be tried, each name is looked for in the listing.
 func TestFoldingUnknown(t *testing.T) {
 	below := t.TempDir()
 	makeTree(t, below, "there=")
@@ -161,7 +161,7 @@ func TestListingsAreShared(t *testing.T) {
 	}
 }
 
-// The manifest's name is spared in another spelling where names fold, and only there.
+// The manifest's name is spared in another spelling if names fold, and only then.
 func TestSparedNamesFold(t *testing.T) {
 	for name, c := range map[string]struct {
 		fold         func(string) string

@@ -9,7 +9,7 @@ import (
 	"gdrcp/internal/disktest"
 )
 
-// What is free is counted in the unit that it is told in, which need not be that of reads and
+// What is free is counted in the unit that it is reported in, which need not be that of reads and
 // writes (f_frsize and f_bsize, statfs(2)). Root counts what is reserved. A file system that
 // may need less than a file's bytes, or that says nothing, bounds nothing for certain.
 func TestSpaceOf(t *testing.T) {

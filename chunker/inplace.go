@@ -12,14 +12,14 @@ import (
 // ErrInUse: another copy writes the file itself.
 var ErrInUse = errors.New("another copy is writing it in place")
 
-// OpenInPlace opens the regular file in an entry's place, so that the entry is written
-// into that very file. It is nil where there is none, and for one that has other names,
-// which may be those of other entries, or rights that cannot be taken away: Create makes one. Until it is published the file is
-// neither what it was nor what it is to be, and Discard leaves it so. It is locked against
-// other copies in place, but anybody may read and write it meanwhile. Bits of its mode that
-// the entry does not have are taken away at once, with Keep.Modes, or set-ID bits without;
-// Discard gives them back to a file that nobody has written to. Publish checks that it still
-// has its name, and gives it its time. ErrInUse, ErrTaken: see there.
+// OpenInPlace opens the regular file in an entry's place, so that the entry is written into that
+// very file. It is nil where there is none, and for one that has other names, which may be those
+// of other entries, or rights that cannot be taken away: Create makes one. Until it is published
+// the file is neither what it was nor what it is to be, and Discard leaves it so. It is locked
+// against other copies in place, but anybody may read and write it meanwhile. Bits of its mode
+// that the entry does not have are taken away at once, with Keep.Modes, or set-ID bits without;
+// Discard gives them back to a file that nobody has written to. Publish checks that it still has
+// its name, and gives it its time. ErrInUse, ErrTaken: see there.
 func (s *Sink) OpenInPlace(e *manifest.Entry, a *Attributes) (*Temp, error) {
 	if s.keepsAll {
 		return nil, nil

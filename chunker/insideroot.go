@@ -9,7 +9,7 @@ import (
 )
 
 // os.Root refuses every absolute symbolic link. But one whose target begins with the root's own
-// path leads to a place inside. Where os.Root refuses a path, the links on it are resolved here,
+// path leads to a place inside. If os.Root refuses a path, the links on it are resolved here,
 // and os.Root opens what that comes to: it alone decides what is inside.
 
 // StatInside is root.Stat, also through absolute links that lead inside the root.
@@ -28,7 +28,7 @@ func OpenInside(root *os.Root, path string, flags int) (*os.File, error) {
 	return insideRoot(root, path, follows, func(path string) (*os.File, error) { return root.OpenFile(path, flags, 0) })
 }
 
-// insideRoot calls do with a path, and where os.Root refuses that with the path that it comes
+// insideRoot calls do with a path, and, if os.Root refuses that, with the path that it comes
 // to. The last component is resolved only if do follows it.
 func insideRoot[T any](root *os.Root, path string, follows bool, do func(path string) (T, error)) (T, error) {
 	t, err := do(path)

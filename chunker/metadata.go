@@ -28,12 +28,12 @@ type Keep struct {
 // more.
 type Attributes struct {
 	// UID and GID are owner and group in this host's numbers; -1 leaves them as the kernel
-	// sets them. A process that may not give files away also leaves them. Where root may
+	// sets them. A process that may not give files away also leaves them. If root may
 	// not, the entry lacks its owner or group: see Sink.TakeUnkept.
 	UID, GID int
 	// Xattrs are set where the sink keeps extended attributes.
 	Xattrs Xattrs
-	// ACLs are set, or taken away, where the sink keeps ACLs. They are as Check wants them.
+	// ACLs are set, or taken away, if the sink keeps ACLs. They are as Check wants them.
 	ACLs ACLs
 }
 
@@ -99,7 +99,7 @@ const setOwner = "set owner or group of"
 // owns reports whether an owner or a group is to be set.
 func (a *Attributes) owns() bool { return a != nil && (a.UID >= 0 || a.GID >= 0) }
 
-// rights returns owner, group and ACLs alone, or nil where there are none. What waits for
+// rights returns owner, group and ACLs alone, or nil if there are none. What waits for
 // long keeps no more: extended attributes may be large, and ACLs are not larger than a path.
 func (a *Attributes) rights() *Attributes {
 	if acls := a.acls(); !a.owns() && acls.IsNone() {
@@ -191,7 +191,7 @@ func (s *Sink) applyToLink(e *manifest.Entry, a *Attributes, dir *dirHandle, nam
 // withhold keeps everybody but the owner out of a directory that was just made, until
 // SettleDirs gives it the mode and the group that say who may enter. If the mode is not
 // kept, withhold finds out what the umask has left of it. SettleDirs gives it its owner,
-// too, because the owner of a directory can replace what is being made in it. Where
+// too, because the owner of a directory can replace what is being made in it. If
 // attributes are required, the directory gets its group now, while the entry can still fail,
 // and its owner if the directory does not belong to this process anyway (NFS without root's
 // rights).

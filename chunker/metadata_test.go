@@ -152,8 +152,8 @@ func withoutChown(t *testing.T, f func()) {
 	}
 }
 
-// Root has a copy of what it cannot give away, and is told. The rights that the mode gives to
-// the source's group are not those of the group that the copy has instead. Where owners are
+// Root has a copy of what it cannot give away, and is warned. The rights that the mode gives to
+// the source's group are not those of the group that the copy has instead. If owners are
 // required, nothing gets its name but the directory.
 func TestOwnersDeniedToRoot(t *testing.T) {
 	needsRoot(t)

@@ -220,7 +220,7 @@ func TestInterruptedCopyLeavesNoPrivateDirs(t *testing.T) {
 	}
 }
 
-// TestForeignDirectory: one that this user cannot settle lacks its mode and time or, where
+// TestForeignDirectory: one that this user cannot settle lacks its mode and time or, if
 // they are required, fails as an entry. What goes into it does not.
 func TestForeignDirectory(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -64,7 +64,7 @@ func (s *Sink) mayReplace(fd int, st *unix.Stat_t) bool {
 // Replaced begins a comparison of the directory that the tree will replace with the source, or
 // returns nil if none is there. Has and End fail with ErrForeign if the directory has another name
 // at its top than the source, or one of another type, unless a copy made it or Whole.Force is
-// set. List then tells what is lost with it. Nothing is removed. Of the rules, Looked and
+// set. List then reports what is lost with it. Nothing is removed. Of the rules, Looked and
 // Stop count.
 func (s *Sink) Replaced(looked func(), stop <-chan struct{}) *Surplus {
 	if s.old == nil {
@@ -126,7 +126,7 @@ func (s *Sink) RemoveReplaced(looked func(), stop <-chan struct{}) error {
 }
 
 // removeReplacedBefore removes the trees that earlier copies have replaced and not removed, as
-// far as it can: those copies have told what they had to leave.
+// far as it can: those copies have reported what they had to leave.
 func (s *Sink) removeReplacedBefore(looked func(), stop <-chan struct{}) {
 	if s.stage == nil {
 		return
@@ -144,7 +144,7 @@ func (s *Sink) removeReplacedBefore(looked func(), stop <-chan struct{}) {
 var errNotAllGone = errors.New("not all of it could be removed; gdrcp clean tries again")
 
 // removeTree removes a directory and all in it, but nothing that is mounted there. It
-// follows no link, and leaves alone what else may have got the name. It tells of each entry, and
+// follows no link, and leaves alone what else may have got the name. It reports each entry, and
 // reports whether the name is free.
 func removeTree(dirfd int, name string, only manifest.Inode, looked func(), told func(Removal), stop <-chan struct{}) bool {
 	r := &remover{sink: &Sink{}, names: newNameStack(), only: only, rules: &DeleteRules{

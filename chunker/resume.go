@@ -19,11 +19,12 @@ const (
 	lockPause       = 20 * time.Millisecond
 )
 
-// Resume returns the file that an earlier copy was cut off in, and what has arrived of
-// it, or nil where there is none to go on with. Writes then go behind what has arrived.
-// Resume reads back from the disk what the earlier copy had not yet brought there, and
-// blocks for that; see Watch. It reads everything back with Recheck, or if the file may have
-// been changed since (markState). What is left of another file of that name is removed. An error says why there is none. One goroutine may call it.
+// Resume returns the file that an earlier copy was cut off in, and what has arrived of it, or nil
+// where there is none to go on with. Writes then go behind what has arrived. Resume reads back
+// from the disk what the earlier copy had not yet brought there, and blocks for that; see Watch.
+// It reads everything back with Recheck, or if the file may have been changed since (markState).
+// What is left of another file of that name is removed. An error says why there is none. One
+// goroutine may call it.
 func (s *Sink) Resume(e *manifest.Entry, a *Attributes, p *Partial) (*Temp, *Arrived, error) {
 	dir, leaf, err := s.parentOf("create", e.Path)
 	if err != nil {

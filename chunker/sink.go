@@ -74,7 +74,7 @@ type Sink struct {
 	dest     string // as given, for messages
 	base     *dirHandle
 	basePath string   // by which base was opened
-	leaf     string   // name of Dest in base, or "" where base is Dest itself
+	leaf     string   // name of Dest in base, or "" if base is Dest itself
 	missing  bool     // nothing is at leaf
 	adopts   bool     // a directory is at leaf, and the copy goes on in it
 	special  *Special // a device or fifo that the destination is, or nil

@@ -26,7 +26,7 @@ type Special struct {
 	pipe *Pipe // nil before the first Write
 }
 
-// lookSpecial finds out whether a device or fifo is at the destination, also where a link
+// lookSpecial finds out whether a device or fifo is at the destination, also if a link
 // leads to it. Below a served root it never looks: nothing there is written to that is not a
 // file of the sink's own.
 func (s *Sink) lookSpecial() error {
@@ -72,7 +72,7 @@ func (p *Special) checkPlace(single *manifest.Entry) error {
 }
 
 // Write writes all of b, and blocks until that is done. Its first call opens the device or
-// fifo, also where b is empty. That of a fifo waits until somebody opens it for reading.
+// fifo, also if b is empty. That of a fifo waits until somebody opens it for reading.
 func (p *Special) Write(b []byte) (int, error) {
 	if err := p.open(); err != nil {
 		return 0, opErr("open", p.sink.dest, err)
@@ -128,7 +128,7 @@ func (p *Special) opened(fd int) error {
 }
 
 // Finish reports the errors that come only at the end. What went to a disk is on it then,
-// unless NoFsync. Nothing was opened where nothing was to be written.
+// unless NoFsync. Nothing was opened if nothing was to be written.
 func (p *Special) Finish() error {
 	if p.pipe == nil {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where names fold, looking a name up may find what has another name, and only the listing
-// of the directory tells which name that is.
+// If names fold, looking a name up may find what has another name, and only the listing
+// of the directory shows which name that is.
 
 // find is fstatat(2) for the name of an entry. ErrTaken: the name leads to something that the
 // directory lists by another name only.
@@ -23,7 +23,7 @@ func (s *Sink) find(h *dirHandle, name string, st *unix.Stat_t) error {
 }
 
 // checkSpelling checks that a name which leads to something is one that the directory lists.
-// It does nothing where names do not fold. ErrTaken: see find.
+// It does nothing if names do not fold. ErrTaken: see find.
 func (s *Sink) checkSpelling(h *dirHandle, name string) error {
 	if !s.mayFold(h) || s.spellings.has(h, name) {
 		return nil

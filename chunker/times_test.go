@@ -12,7 +12,7 @@ import (
 	"gdrcp/manifest"
 )
 
-// A time is kept, or it is told that the entry has another one, the nearest that there is.
+// A time is kept, or the copy reports that the entry has another one, the nearest that there is.
 // If times are required, its entry fails.
 func TestTimesKeptOrTold(t *testing.T) {
 	dir := t.TempDir()

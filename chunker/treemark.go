@@ -10,7 +10,7 @@ import (
 // The top of a tree that appears whole has a mark: an extended attribute with the directory's
 // own inode and time of birth. A copy of the attribute on another directory is therefore no
 // mark. A directory is replaced without a question only if it has one, and a directory with a
-// staging name is used or removed only if its mark allows that: where several users may write,
+// staging name is used or removed only if its mark allows that: if several users may write there,
 // anyone can rename a directory.
 
 // treeMark is the attribute. It is never copied (-X).

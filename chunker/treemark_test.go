@@ -45,7 +45,7 @@ func markAs(t *testing.T, dir, says string) {
 }
 
 // TestTreesOfOthersStay: in directories of every mode, a directory with a staging name is used
-// and removed only if gdrcp made it, and by root not at all where everybody can rename
+// and removed only if gdrcp made it, and by root not at all if everybody can rename
 // directories.
 func TestTreesOfOthersStay(t *testing.T) {
 	root := unix.Geteuid() == 0

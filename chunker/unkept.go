@@ -79,13 +79,13 @@ func (k *unkept) take() UnkeptList {
 	return l
 }
 
-// TakeUnkept returns what could not be kept since the last call. Where attributes are
+// TakeUnkept returns what could not be kept since the last call. If attributes are
 // required, that is nothing: the entries fail. What it returns is of entries that may not
 // have ended yet.
 func (s *Sink) TakeUnkept() UnkeptList { return s.unkept.take() }
 
 // lacks notes that an entry, whose name is in dir, does not get an attribute because of err,
-// and returns nil: an attribute never costs content. Where attributes are required, it
+// and returns nil: an attribute never costs content. If attributes are required, it
 // returns err, and the entry fails. A nil err changes nothing.
 func (s *Sink) lacks(attribute, entry string, dir *dirHandle, err error) error {
 	if err == nil || s.opt.RequireAttributes {

@@ -145,7 +145,7 @@ var refusals = map[string]struct {
 }
 
 // TestUnkeptAttributes: no attribute costs an entry. What cannot be kept is counted, for each
-// attribute once, and nobody gets more rights than at the source. Where attributes are
+// attribute once, and nobody gets more rights than at the source. If attributes are
 // required, the same is an error.
 func TestUnkeptAttributes(t *testing.T) {
 	needsRoot(t)
@@ -194,7 +194,7 @@ func TestUnkeptAttributes(t *testing.T) {
 	}
 }
 
-// isTime reports whether a time is the wanted one in seconds or, where that is 0, of today.
+// isTime reports whether a time is the wanted one in seconds or, if that is 0, of today.
 func isTime(is unix.Timespec, want int64) bool {
 	if want == 0 {
 		return time.Since(time.Unix(is.Unix())) < time.Hour
@@ -323,7 +323,7 @@ func (n *spoolingNode) Flush(ctx context.Context, f fs.FileHandle) syscall.Errno
 	return f.(fs.FileFlusher).Flush(ctx)
 }
 
-// TestTimesThatAFlushChanges: a file has its time also where the file system changes it when the
+// TestTimesThatAFlushChanges: a file has its time also if the file system changes it when the
 // file is flushed.
 func TestTimesThatAFlushChanges(t *testing.T) {
 	below, until := t.TempDir(), new(atomic.Int64)

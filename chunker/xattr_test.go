@@ -212,7 +212,7 @@ func TestXattrsOfOthers(t *testing.T) {
 	})
 }
 
-// An attribute that cannot be set is told, or an error if it is required, where the user would
+// An attribute that cannot be set is reported, or an error if it is required, if the user would
 // miss it. That there is no room for it is no full disk, which would end the copy.
 func TestXattrsThatCannotBeSet(t *testing.T) {
 	for _, required := range []bool{false, true} {

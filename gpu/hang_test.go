@@ -97,7 +97,7 @@ func TestHungGPUIsNoOther(t *testing.T) {
 }
 
 // Calls that wait for all work of a GPU, as freeing memory does, hold nobody up
-// either: what they would give back is left. Who waits for another reason tells of that wait,
+// either: what they would give back is left. Who waits for another reason reports that wait,
 // and of its limit.
 func TestHungGPUHoldsNoClose(t *testing.T) {
 	d, _, s, m := hangs(t, t.Context())

@@ -62,7 +62,7 @@ func (c *Context) poll(ctx context.Context, limit time.Duration, op string, glan
 		switch {
 		case waited > limit:
 			return c.hang(op, limit)
-		case c.driver.kept[c.device.Index].hung.Load(): // which another wait found, and tells: only another GPU may hang
+		case c.driver.kept[c.device.Index].hung.Load(): // which another wait found, and reports: only another GPU may hang
 			if l := c.driver.lost.Load(); l != nil {
 				return l.cause
 			}

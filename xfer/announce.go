@@ -222,7 +222,7 @@ func (a *announcer) flush() error {
 	if len(a.pending) == 0 {
 		return nil
 	}
-	if err := a.src.session.tellUnkept(a.ctx, a.src.results, a.unkept); err != nil {
+	if err := a.src.session.sendUnkept(a.ctx, a.src.results, a.unkept); err != nil {
 		return err
 	}
 	a.unkept = nil

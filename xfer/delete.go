@@ -271,7 +271,7 @@ func (d *deletion) run(ctx context.Context) error {
 	return d.flush()
 }
 
-// flush tells the source what it has not been told yet.
+// flush sends the source what it does not know yet.
 func (d *deletion) flush() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

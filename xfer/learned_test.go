@@ -285,7 +285,7 @@ func (r lateRail) Dial(ctx context.Context, to netip.AddrPort, private []byte) (
 	return nil, errors.Join(&rdma.OpError{Op: "connect", Device: r.Device().Name, Peer: to, Err: rdma.ErrDisconnected}, conn.Close())
 }
 
-// TCP carries the copy where a queue pair fails after it has spent the token.
+// TCP carries the copy if a queue pair fails after it has spent the token.
 func TestQueuePairThatFailsLate(t *testing.T) {
 	source := t.TempDir()
 	makeTree(t, source)

@@ -307,7 +307,7 @@ type Event struct {
 	Remote, Shrunk bool
 	Slots          int // of EventRing
 	Dir            bool
-	DryRun         bool // nothing has happened: the event tells what would
+	DryRun         bool // nothing has happened: the event says what would
 	// Rail and RailsLeft belong to the events of rails.
 	Rail      string
 	RailsLeft int

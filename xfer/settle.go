@@ -166,10 +166,10 @@ func (k *sink) settleEntries(ctx context.Context) error {
 				err = k.tellUnsettled(ctx)
 			}
 			if err == nil {
-				err = k.tellUnkept(ctx)
+				err = k.sendUnkept(ctx)
 			}
 			if err == nil {
-				err = k.tellOldUnkept(ctx)
+				err = k.sendOldUnkept(ctx)
 			}
 			if err != nil {
 				return err
@@ -177,7 +177,7 @@ func (k *sink) settleEntries(ctx context.Context) error {
 			close(k.drained)
 		}
 		if result != nil {
-			if err := k.tellUnkept(ctx); err != nil {
+			if err := k.sendUnkept(ctx); err != nil {
 				return err
 			}
 			if err := k.session.ctl.send(ctx, wire.MsgResult, result); err != nil {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roomSink is a client's sink that is to take files, with what it has told its user.
+// roomSink is a client's sink that is to take files, with what it has shown its user.
 func roomSink(t *testing.T, dir string) (k *sink, warned *[]string) {
 	t.Helper()
 	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: dir})
@@ -70,7 +70,7 @@ func TestRoomForWhatIsBeingWritten(t *testing.T) {
 }
 
 // A shortage is an error only if the files cannot fit: those that replace others make room
-// one after the other, and sparse ones may need less. Otherwise it is told once.
+// one after the other, and sparse ones may need less. Otherwise there is one warning.
 func TestShortage(t *testing.T) {
 	const mib = 1 << 20
 	dir := t.TempDir()

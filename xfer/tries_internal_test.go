@@ -408,7 +408,7 @@ func TestDirectoryThatFailsInALaterTry(t *testing.T) {
 }
 
 // What the next attempt was to do otherwise is no reason for one more after it: an attempt may
-// end before it connects, as where its source or destination is gone.
+// end before it connects, as when its source or destination is gone.
 func TestNextWayIsOfOneAttempt(t *testing.T) {
 	tries := NewTries()
 	tries.learned.next = "TCP"

@@ -63,7 +63,7 @@ func TestOlderServerSaysNoRoot(t *testing.T) {
 	}
 }
 
-// A client that does not say in which root its earlier attempt was is told that nothing there
+// A client that does not say in which root its earlier attempt was learns that nothing there
 // is settled.
 func TestOlderClientSaysNoRoot(t *testing.T) {
 	OnHost(t)

@@ -85,7 +85,7 @@ func isThere(t *testing.T, src, dst, path string) bool {
 }
 
 // TestTwins: of names that the file system takes for the same one is copied. The others fail,
-// in a first copy, in a second one onto it, and where the other name was there before.
+// in a first copy, in a second one onto it, and if the other name was there before.
 func TestTwins(t *testing.T) {
 	w := tcpWay(t)
 	for name, of := range allTwins {

@@ -12,8 +12,8 @@ import (
 // Unkept counts entries that were copied and lack an attribute of the source.
 type Unkept = chunker.Unkept
 
-// tellUnkept adds attributes that could not be kept to the results of both ends.
-func (s *session) tellUnkept(ctx context.Context, results *copyResults, list chunker.UnkeptList) error {
+// sendUnkept adds attributes that could not be kept to the results of both ends.
+func (s *session) sendUnkept(ctx context.Context, results *copyResults, list chunker.UnkeptList) error {
 	var body []byte
 	for i := range list {
 		results.bookUnkept(list[i])
@@ -46,19 +46,19 @@ func (s *session) hearUnkept(body []byte, results *copyResults) error {
 	})
 }
 
-// tellUnkept tells what the store could not keep since the last call. What concerns an entry
+// sendUnkept sends what the store could not keep since the last call. What concerns an entry
 // goes ahead of the entry's result: a later attempt looks at no entry again whose result the
 // client has. Of an entry that it makes again, it counts the attributes again.
-func (k *sink) tellUnkept(ctx context.Context) error {
+func (k *sink) sendUnkept(ctx context.Context) error {
 	if k.store == nil {
 		return nil
 	}
-	return k.session.tellUnkept(ctx, k.results, k.store.TakeUnkept())
+	return k.session.sendUnkept(ctx, k.results, k.store.TakeUnkept())
 }
 
-// tellOldUnkept tells a source that does not know of attributes that were not kept of entries
-// that failed after their end: its user must learn of them, too.
-func (k *sink) tellOldUnkept(ctx context.Context) error {
+// sendOldUnkept reports an entry as failed after its end for each attribute that was not kept,
+// to a source that does not know MsgUnkept: its user must learn of them, too.
+func (k *sink) sendOldUnkept(ctx context.Context) error {
 	if k.session.knowsUnkept {
 		return nil
 	}

@@ -32,7 +32,7 @@ func lateTime(t *testing.T, path string) {
 }
 
 // TestUnkeptAttributes: both ends have in their results what entries lack, also those that an
-// attempt brought whose connection was lost. Where attributes are required, the entries fail.
+// attempt brought whose connection was lost. If attributes are required, the entries fail.
 func TestUnkeptAttributes(t *testing.T) {
 	xfer.OnHost(t)
 	rdmatest.BesideOthers(t)

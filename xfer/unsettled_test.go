@@ -37,7 +37,7 @@ func freeze(t *testing.T, dir string) error {
 }
 
 // A directory that does not get its time lacks it in the results of both ends. If it is
-// required, both tell it as failed, although they told it as copied before. All else is copied.
+// required, both report it as failed, although they reported it as copied before. All else is copied.
 func TestDirectoryThatIsNotSettled(t *testing.T) {
 	xfer.OnHost(t)
 	w := tcpWay(t)

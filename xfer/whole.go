@@ -74,7 +74,7 @@ func (k *sink) giveName(ctx context.Context, agree bool) (bool, error) {
 	if !k.isPlaced() {
 		return false, errNoTree
 	}
-	if may, err := k.deletion.tellReplaced(ctx); !may || err != nil {
+	if may, err := k.deletion.reportReplaced(ctx); !may || err != nil {
 		k.results.withhold()
 		return false, err
 	}
@@ -164,7 +164,7 @@ func keepsSettled(p *wire.Terms, store *chunker.Sink) bool {
 
 // stillHas reports whether the sink has a file that an earlier try has settled. Somebody may
 // have removed or changed it. A staging directory may have another one from an older copy, in
-// the place of what that try did not find at the source. Where times are no evidence, stillHas
+// the place of what that try did not find at the source. If times are no evidence, stillHas
 // is false, and the entry is compared or sent again. A dry run has made nothing.
 func (k *sink) stillHas(e *sinkEntry) bool {
 	if k.session.terms.Has(wire.FlagDryRun) {
@@ -192,18 +192,18 @@ func (k *sink) beginWhole(ctx context.Context) {
 }
 
 // runWhole does what is left to do of a deletion before the roots are compared. A dry run has no
-// later moment to tell what is lost.
+// later moment to report what is lost.
 func (d *deletion) runWhole(ctx context.Context) error {
 	err := d.removeStale()
 	if err == nil && d.sink.session.terms.Has(wire.FlagDryRun) && !d.isOff() && d.sink.results.failures() == 0 {
-		_, err = d.tellReplaced(ctx)
+		_, err = d.reportReplaced(ctx)
 	}
 	return err
 }
 
-// tellReplaced books and tells what is lost with the directory that is replaced. It reports
+// reportReplaced books and reports what is lost with the directory that is replaced. It reports
 // whether that may be.
-func (d *deletion) tellReplaced(ctx context.Context) (may bool, err error) {
+func (d *deletion) reportReplaced(ctx context.Context) (may bool, err error) {
 	if d == nil || d.replaced == nil {
 		return true, nil
 	}

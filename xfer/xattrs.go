@@ -25,8 +25,8 @@ func (a *announcer) xattrsOf(f *chunker.Found) (chunker.Xattrs, error) {
 	return append(acls, x...), err
 }
 
-// lacks notes that an attribute of an entry cannot be read, and returns nil, or err where the
-// entry is to fail. An earlier attempt has told of entries that it settled.
+// lacks notes that an attribute of an entry cannot be read, and returns nil, or err if the
+// entry is to fail. An earlier attempt has reported entries that it settled.
 func (a *announcer) lacks(path, attribute string, err error) error {
 	s := a.src.session
 	if s.terms.Has(wire.FlagRequireAttributes) || !s.knowsUnkept {

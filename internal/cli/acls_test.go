@@ -118,7 +118,7 @@ func TestACLsAreKept(t *testing.T) {
 	}
 }
 
-// Where ACLs cannot be set, the content is copied, and nobody may do more than at the source:
+// If ACLs cannot be set, the content is copied, and nobody may do more than at the source:
 // neither the user to whom an ACL gives less than to others, nor those whom only a mask bounds.
 func TestACLsThatCannotBeSet(t *testing.T) {
 	src, dst := t.TempDir(), t.TempDir()

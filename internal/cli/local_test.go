@@ -240,7 +240,7 @@ func TestQueuePairsOnThisMachine(t *testing.T) {
 }
 
 // TestUnkeptAttributesAreTold: a time that cannot be sent costs no file. A line, an event and the
-// log tell of it, also with -q; the exit code is 3.
+// log show it, also with -q; the exit code is 3.
 func TestUnkeptAttributesAreTold(t *testing.T) {
 	t.Chdir(t.TempDir())
 	makeFiles(t, ".", map[string]string{"src/a": "one", "src/b": "two"})

@@ -15,7 +15,7 @@ import (
 // machineProof returns a value that two processes have in common if they have the same
 // key and run in the same network namespace of the same boot of a kernel. Another host
 // cannot make it, because it does not know this host's boot ID (random(4)), and learns
-// nothing of that from it. It is empty if this host does not tell.
+// nothing of that from it. It is empty if this host does not say.
 func machineProof(k trust.Key) []byte {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

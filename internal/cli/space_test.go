@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What fits is copied, whatever the file system says of its free space; where that is too
+// What fits is copied, whatever the file system says of its free space; if that is too
 // little, the user is warned.
 func TestSpaceThatSuffices(t *testing.T) {
 	const mib = 1 << 20

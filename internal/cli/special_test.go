@@ -44,7 +44,7 @@ func TestCopyToSpecial(t *testing.T) {
 		args string
 		code int
 		want string // of what is said
-		read string // what a reader of the fifo gets, or "-" where nobody reads
+		read string // what a reader of the fifo gets, or "-" if nobody reads
 	}{
 		{"f pipe", exitOK, "verified", text},
 		{"-a f pipe-link", exitOK, "verified", text},
@@ -150,7 +150,7 @@ func TestDescriptorAt(t *testing.T) {
 	}
 }
 
-// A DST that names a descriptor of the program is written to where that stands, as -.
+// A DST that names a descriptor of the program is written to at its offset, as -.
 func TestCopyToDescriptor(t *testing.T) {
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"f": "text", "log": "before\n"})

@@ -17,7 +17,7 @@ import (
 // that is reached over it never comes to librdmacm, which would crash.
 func TestDeviceWithoutGUID(t *testing.T) {
 	withoutTargets(t)
-	const inLibrary = "bad file descriptor" // where librdmacm was asked
+	const inLibrary = "bad file descriptor" // if librdmacm was asked
 	fake{deviceList: oneDevice, contexts: "errno = EIO; return 0;", functions: map[string]string{
 		"rdma_create_event_channel": `void *rdma_create_event_channel(void) { errno = EBADF; return 0; }`,
 	}}.build(t)

@@ -86,7 +86,7 @@ type listenerAt struct {
 
 func (l listenerAt) Addr() netip.AddrPort { return l.at }
 
-// The address by which a client came is among those that it is told, however many there
+// The address by which a client came is among those that it gets, however many there
 // are: it is one that the client reaches.
 func TestDialledAddressIsTold(t *testing.T) {
 	d := NewServer(Config{})

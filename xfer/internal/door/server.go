@@ -323,8 +323,8 @@ func (d *Server) tellLast(ctx context.Context, at *Conn, kind byte, body []byte)
 	}
 }
 
-// railsFor lists where verbs reaches a session, the best first: see spread. The address by
-// which the client came, if it is valid, is never left out: others may not reach it.
+// railsFor lists the addresses by which verbs reaches a session, the best first: see spread. The
+// address by which the client came, if it is valid, is never left out: others may not reach it.
 func (d *Server) railsFor(s *Session, distances map[string]int, by netip.Addr) []*serverListener {
 	rails := d.listeners.verbs()
 	d.queue.spread(s, rails, distances)

@@ -16,10 +16,9 @@ import (
 // mapped outside the Go heap and registered once for the session. Place makes a Ring,
 // and Close ends it. A Ring does not know who uses which slot when.
 type Ring struct {
-	// Slots may be less than asked for, because the device did not take more. In host memory
-	// Fewer then says why. MostSlots is how
-	// many Grow may make of them. There is address space for these, and no more memory than for
-	// the slots that the ring has.
+	// Slots may be less than asked for, because the device did not take more. In host memory Fewer
+	// then says why. MostSlots is how many Grow may make of them. There is address space for these,
+	// and no more memory than for the slots that the ring has.
 	Slots, MostSlots int
 	Fewer            error
 	SlotBytes        int // of payload in a slot

@@ -37,7 +37,7 @@ const (
 	MsgXattrs    MsgType = 17 // source: parts of the attributes of entries that are announced next
 	MsgWritten   MsgType = 32 // sink: how files were written, ahead of its roots, where that is not through the page cache only
 	MsgRead      MsgType = 33 // source: how files were read, ahead of its roots, where that is not through the page cache only
-	MsgUnkept    MsgType = 37 // either: attributes that could not be kept, where the peer knows this message
+	MsgUnkept    MsgType = 37 // either: attributes that could not be kept, if the peer knows this message
 	MsgRegion    MsgType = 34 // sink: where a range of a file is registered, for bytes of it
 	MsgWarning   MsgType = 35 // sink, to a source that knows it: a text for the user
 	MsgUnwanted  MsgType = 18 // sink: files whose data is not to be sent, ahead of the plan that covers them

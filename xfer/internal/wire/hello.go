@@ -35,7 +35,7 @@ type Hello struct {
 	// a hello of a later attempt the one of the attempt before (chunker.Sink.RootID). It is
 	// empty if the sender does not know it.
 	Root string
-	// Replaced: this end knows that a sink tells, beside FlagWhole, what is lost with the
+	// Replaced: this end knows that a sink reports, beside FlagWhole, what is lost with the
 	// directory that it replaces, and replaces none of others unasked. An end that does not
 	// know the field does neither.
 	Replaced bool

@@ -2,10 +2,13 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
 	"gdrcp/xfer"
+
+	"github.com/schollz/progressbar/v3"
 )
 
 // rateWindow is the time over which a rate is measured: long enough for a steady
@@ -80,16 +83,19 @@ func (r *reading) left() (time.Duration, bool) {
 	return time.Duration(seconds * float64(time.Second)), true
 }
 
-// fields returns the parts of a line, the most important first. All is ASCII, so that
-// one byte takes one cell. There are no names, which may hold any bytes.
-func (r *reading) fields() []string {
-	var f []string
+// share is the first field of a line: what part of the bytes is done or, before the
+// total is known, how many.
+func (r *reading) share() string {
 	if r.hasShare() {
-		f = append(f, fmt.Sprintf("%3d%%", r.percent()))
-	} else {
-		f = append(f, bytesText(float64(r.Bytes), 1))
+		return fmt.Sprintf("%3d%%", r.percent())
 	}
-	f = append(f, bytesText(r.bytesPerSecond, 1)+"/s")
+	return bytesText(float64(r.Bytes), 1)
+}
+
+// fields returns what follows the share in a line, the most important first. All is
+// ASCII, so that one byte takes one cell. There are no names, which may hold any bytes.
+func (r *reading) fields() []string {
+	f := []string{bytesText(r.bytesPerSecond, 1) + "/s"}
 	if left, ok := r.left(); ok {
 		f = append(f, clockText(left)+" left")
 	}
@@ -99,33 +105,45 @@ func (r *reading) fields() []string {
 	return append(f, count(r.Files, "file", "files"), clockText(r.elapsed)+" so far")
 }
 
-// Sizes of the bar at the end of a line, in cells.
+// Cells of a terminal.
 const (
-	minBarCells = 12
-	maxBarCells = 42
+	barFrame    = len(" 100% []") // that a bar adds to its description
+	minBarCells = 7               // of the bar itself
+	barColumns  = 30              // of the narrowest terminal that has a bar
 )
 
-// line returns the fields that fit into that many cells, and a bar if there is room and
-// a percentage.
+// line returns a line of at most that many cells: as many fields as fit, and a bar if
+// the total is known and the terminal is wide enough.
 func (r *reading) line(cells int) string {
+	if !r.hasShare() || cells+1 < barColumns {
+		return fit(append([]string{r.share()}, r.fields()...), cells)
+	}
+	description := fit(r.fields(), cells-barFrame-minBarCells)
+	// A bar of its own for each line, because its width changes with the terminal's, and
+	// the share falls when a copy begins again.
+	bar := progressbar.NewOptions64(100, progressbar.OptionSetDescription(description),
+		progressbar.OptionSetWidth(cells-len(description)-barFrame), progressbar.OptionSetTheme(barTheme),
+		progressbar.OptionSetElapsedTime(false), progressbar.OptionSetPredictTime(false), progressbar.OptionSetWriter(io.Discard))
+	_ = bar.Set64(r.percent())
+	_ = bar.RenderBlank() // draws also what has not begun
+	return strings.TrimRight(strings.TrimLeft(bar.String(), "\r"), " ")
+}
+
+var barTheme = progressbar.Theme{Saucer: "=", SaucerPadding: " ", BarStart: "[", BarEnd: "]"}
+
+// fit joins as many of the fields as fit into that many cells.
+func fit(fields []string, cells int) string {
 	text := ""
-	for _, f := range r.fields() {
-		longer := f
-		if text != "" {
-			longer = text + "  " + f
+	for i, f := range fields {
+		if i > 0 {
+			f = "  " + f
 		}
-		if len(longer) > cells {
-			return text
+		if len(text)+len(f) > cells {
+			break
 		}
-		text = longer
+		text += f
 	}
-	room := min(cells-len(text)-2, maxBarCells)
-	if !r.hasShare() || room < minBarCells {
-		return text
-	}
-	inner := room - 2
-	done := int(float64(inner) * float64(r.percent()) / 100)
-	return text + "  [" + strings.Repeat("=", done) + strings.Repeat(" ", inner-done) + "]"
+	return text
 }
 
 // clockText formats a time as 0:08, 12:34 or 1:02:03.

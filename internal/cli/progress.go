@@ -104,7 +104,7 @@ func (c *console) clear() {
 
 // tell writes a reading as a line that stays.
 func (c *console) tell(r reading) {
-	c.line("gdrcp: %s", strings.TrimLeft(strings.Join(r.fields(), ", "), " "))
+	c.line("gdrcp: %s, %s", strings.TrimLeft(r.share(), " "), strings.Join(r.fields(), ", "))
 }
 
 // tally is an xfer.Tally.

@@ -73,7 +73,7 @@ func TestLineOfProgressOnATerminal(t *testing.T) {
 	c.clear()
 	fmt.Fprintln(tty, "end")
 	waitFor(t, screen, regexp.MustCompile("end"))
-	for _, want := range []string{"\r1.0 MiB  0 B/s  0 files", "\r 25%", "25.0 MiB of 100.0 MiB", "a line\r\n", "100%"} {
+	for _, want := range []string{"\r1.0 MiB  0 B/s  0 files", "25.0 MiB of 100.0 MiB", " 25% [====", "a line\r\n", "100%"} {
 		if !strings.Contains(screen.String(), want) {
 			t.Errorf("%q is not on the screen: %q", want, screen)
 		}

@@ -42,6 +42,29 @@ func frames(t *testing.T, screen string, columns int) []string {
 	return shown
 }
 
+// row is what a terminal of so many columns shows in its last row, after all that was
+// written to it; it fails if that took more rows.
+func row(t *testing.T, written string, columns int) string {
+	t.Helper()
+	var cells []rune
+	at := 0
+	for _, c := range written {
+		switch {
+		case c == '\r':
+			at = 0
+			continue
+		case c == '\n' || at == columns:
+			t.Fatalf("on %d columns the line of progress takes another row: %q", columns, written)
+		case at < len(cells):
+			cells[at] = c
+		default:
+			cells = append(cells, c)
+		}
+		at++
+	}
+	return strings.TrimRight(string(cells), " ")
+}
+
 // shows returns the parts of the frames on a screen that match.
 func shows(screen *buffer, frame *regexp.Regexp) (all [][]string) {
 	for _, f := range strings.FieldsFunc(screen.String(), func(r rune) bool { return r == '\r' || r == '\n' }) {
@@ -72,8 +95,13 @@ func TestProgressOnTerminals(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "second"), make([]byte, 2<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	share := regexp.MustCompile(`^ {0,2}\d+%  [\d.]+ [KM]?i?B/s`)
-	for _, columns := range []uint16{20, 40, 80, 200} {
+	alone := regexp.MustCompile(`^ {0,2}\d+%  [\d.]+ [KM]?i?B/s`)
+	bar := regexp.MustCompile(`^[\d.]+ [KM]?i?B/s.* {1,3}\d+% \[=+ *\]$`)
+	for _, columns := range []uint16{20, 30, 40, 80, 160, 200} {
+		share := bar
+		if columns < 30 {
+			share = alone
+		}
 		t.Run(fmt.Sprint(columns), func(t *testing.T) {
 			t.Parallel()
 			tty, screen := openTerminal(t)
@@ -91,8 +119,15 @@ func TestProgressOnTerminals(t *testing.T) {
 			if n := strings.Count(screen.String(), "\n"); n != 1 {
 				t.Errorf("%d lines, want the last one alone: %q", n, screen)
 			}
+			before, _, _ := strings.Cut(screen.String(), "copied 2 files")
+			if left := row(t, before, int(columns)); left != "" {
+				t.Errorf("%q is left on the line of the summary: %q", left, screen)
+			}
 			n := 0
 			for _, f := range shown {
+				if columns >= 30 && len(f) > 1 && strings.HasSuffix(f, "]") && len(f) != int(columns)-1 {
+					t.Errorf("a line of %d cells on %d columns: %q", len(f), columns, f)
+				}
 				if share.MatchString(f) {
 					n++
 				}
@@ -230,7 +265,7 @@ func TestProgressOfManifests(t *testing.T) {
 		"create":            {[]string{"create", dir + "/t"}, `KiB  .* files? `, `manifest of 3000 files`},
 		"create --progress": {[]string{"create", "--progress", dir + "/t"}, `KiB  .* files? `, `manifest of 3000 files`},
 		"verify":            {[]string{"verify", "--progress", "-", dir + "/t"}, `KiB  .* files? `, `verified 3000 files`},
-		"at another host":   {append(append([]string{"create", "-o", dir + "/none"}, overShellWith(t, beFalse+"='"+slowUntil+seen+"'")...), "h:/t"), `^ *\d+%  `, `gdrcp: h: `},
+		"at another host":   {append(append([]string{"create", "-o", dir + "/none"}, overShellWith(t, beFalse+"='"+slowUntil+seen+"'")...), "h:/t"), ` \d+% \[=* *\] *$`, `gdrcp: h: `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rdmatest.SkipUnlessPicked(t)

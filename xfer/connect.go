@@ -14,6 +14,7 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -108,7 +109,7 @@ func receiving(c rdma.RailConfig, slots int) rdma.RailConfig {
 // then does not know it was started anew in between: connect authenticates again.
 func (c *Client) connect(ctx context.Context, ep Endpoint, o *Options) (d *firstConn, err error) {
 	for range grantTries {
-		if d, err = c.connectOnce(ctx, ep, o); !isUnknownSession(err) {
+		if d, err = c.connectOnce(ctx, ep, o); !fault.IsUnknownSession(err) {
 			break
 		}
 	}
@@ -242,7 +243,7 @@ func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []d
 		return nil, errors.Join(fmt.Errorf("an RDMA device was named: %w: %w", rdma.ErrUnsupported, why), a.Close())
 	}
 	d, err := c.enterTCP(ctx, a, o, why.Error())
-	if isUnknownSession(err) {
+	if fault.IsUnknownSession(err) {
 		// A queue pair over verbs that failed late had spent the token.
 		if a, err = o.atDoor(key).Race(ctx, c.TCP, byTCP); err == nil {
 			d, err = c.enterTCP(ctx, a, o, why.Error())

@@ -14,6 +14,7 @@ import (
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
 	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/fault"
 )
 
 // noRoute is a provider that finds no device for any address.
@@ -37,8 +38,8 @@ func TestHostThatDoesNotAnswer(t *testing.T) {
 		c := &Client{Verbs: noRoute{err: &rdma.OpError{Op: "resolve the address of", Err: cause}}}
 		rails := []door.RailAddr{{Addr: netip.MustParseAddrPort("192.0.2.1:7474")}}
 		err := c.overVerbs(t.Context(), rails, &Options{}, nil)
-		if !errors.Is(err, cause) || isUnreached(err) != unreached || errors.Is(err, rdma.ErrUnsupported) == unreached {
-			t.Errorf("%v: %v, to be tried again: %v", cause, err, isUnreached(err))
+		if !errors.Is(err, cause) || fault.IsUnreached(err) != unreached || errors.Is(err, rdma.ErrUnsupported) == unreached {
+			t.Errorf("%v: %v, to be tried again: %v", cause, err, fault.IsUnreached(err))
 		}
 	}
 }

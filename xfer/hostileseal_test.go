@@ -9,6 +9,7 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -126,7 +127,7 @@ func testHostileSeals(t *testing.T, w hostileWay) {
 			tc.say(f)
 			select {
 			case end := <-i.ends:
-				if !errors.Is(end.Err, errForged) || !isLost(end.Err) {
+				if !errors.Is(end.Err, errForged) || !fault.IsLost(end.Err) {
 					t.Errorf("the session ended by %v", end.Err)
 				}
 			case <-time.After(rdmatest.Stretch(w.slow * 3 * time.Second)):

@@ -11,6 +11,7 @@ import (
 	"gdrcp/chunker"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/fault"
 )
 
 // learned is what the attempts of a copy have learned about its RDMA devices. The next attempt
@@ -69,7 +70,7 @@ func attemptFaultOf(err error) attemptFault {
 	switch {
 	case isRemote, rdma.FaultOf(err) == rdma.FaultPeer, errors.Is(err, rdma.ErrDisconnected):
 		return faultHangup
-	case errors.As(err, new(*rdma.OpError)), errors.As(err, new(*lostError)), errors.Is(err, ErrPeerSilent):
+	case errors.As(err, new(*rdma.OpError)), errors.As(err, new(*fault.LostError)), errors.Is(err, ErrPeerSilent):
 		return faultPath
 	}
 	return faultOther

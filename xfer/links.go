@@ -8,6 +8,7 @@ import (
 
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/credit"
+	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -35,14 +36,14 @@ type carrier interface {
 func (s *session) loseLink(l *railLink, why error) error {
 	c, ok := s.carrier()
 	if !ok {
-		return &lostError{s.peer, why}
+		return &fault.LostError{Peer: s.peer, Err: why}
 	}
 	left, news, err := s.links.drop(l, why)
 	switch {
 	case errors.Is(err, errBarrenLinks):
-		return &lostError{s.peer, fmt.Errorf("%w (%w)", why, err)}
+		return &fault.LostError{Peer: s.peer, Err: fmt.Errorf("%w (%w)", why, err)}
 	case err != nil:
-		return &lostError{s.peer, why}
+		return &fault.LostError{Peer: s.peer, Err: why}
 	}
 	if !news {
 		return nil
@@ -64,7 +65,7 @@ func (s *session) loseLink(l *railLink, why error) error {
 func (s *session) shutLink(ctx context.Context, c carrier, l *railLink) error {
 	if err := l.closeLanes(); err != nil {
 		// The device may still use the slots.
-		return &lostError{s.peer, fmt.Errorf("give up rail %s: %w", l.name, err)}
+		return &fault.LostError{Peer: s.peer, Err: fmt.Errorf("give up rail %s: %w", l.name, err)}
 	}
 	l.end()
 	<-l.polled
@@ -123,7 +124,7 @@ func (s *session) awaitLink(ctx context.Context, why error) error {
 		case <-changed:
 		case <-again.C:
 		case <-t.C:
-			return &lostError{s.peer, fmt.Errorf("%w (no other came up within %v)", why, bound)}
+			return &fault.LostError{Peer: s.peer, Err: fmt.Errorf("%w (no other came up within %v)", why, bound)}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

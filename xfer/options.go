@@ -1,15 +1,14 @@
 package xfer
 
 import (
-	"slices"
 	"time"
 
 	"gdrcp/chunker"
 	"gdrcp/internal/filter"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/ring"
-	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -188,7 +187,7 @@ type Options struct {
 
 func (o *Options) report(e Event) {
 	if o.Report != nil {
-		e.Text = oneLine(e.Text)
+		e.Text = fault.OneLine(e.Text)
 		o.Report(e)
 	}
 }
@@ -217,234 +216,4 @@ func (o *Options) complete() {
 		o.Started = time.Now()
 	}
 	o.Tally.Start(o.Started)
-}
-
-// EventKind says what an Event tells.
-type EventKind uint8
-
-// The kinds of events.
-const (
-	// EventConnected says that a connection stands. Link says over what.
-	EventConnected EventKind = iota + 1
-	// EventFile says that an entry has ended, with Outcome and, where it was not
-	// copied, Text.
-	EventFile
-	// EventMemory says that an end has made its slots. Memory says where. Remote says
-	// that the other end's are meant. Only ends that were asked for GPU memory tell it.
-	EventMemory
-	// EventWaiting says that the server has no room yet, for the reason in Text.
-	EventWaiting
-	// EventDeleted says that Path, a directory where Dir is set, is not at the source
-	// and was deleted, or in a dry run would be. Where it was not deleted, Text says
-	// why.
-	EventDeleted
-	// EventPlaced says, in Place, what the paths of entries stand for. The client of a
-	// copy of files gets it before the events of entries. It does not come where the
-	// destination could not say where it is.
-	EventPlaced
-	// EventRailLost says that Rail was lost in the middle of the copy, for the reason in
-	// Text, and how many RailsLeft there are.
-	EventRailLost
-	// EventRailJoined says that a further Rail carries the copy, or one again that was
-	// lost. RailsLeft counts all.
-	EventRailJoined
-	// EventRailUnused says why a Rail does not carry the copy.
-	EventRailUnused
-	// EventRing says how many Slots an end's ring has now, because its workers wait for disks,
-	// or in Text why it stays as it is, or with Shrunk why it has fewer than were agreed. Remote
-	// says that the other end's is meant.
-	EventRing
-	// EventWarning says in Text what the destination foresees, and goes on. Remote says that it
-	// is the other end.
-	EventWarning
-	// EventAfresh says that a later attempt drops what the earlier ones have settled, because
-	// the source or destination at this end, or with Remote at the other, is not known to be
-	// that of the attempt before.
-	EventAfresh
-)
-
-// Place says where the paths of a copy's entries begin.
-type Place struct {
-	// Name is the name of the one source at the destination. It is "." where the
-	// source's contents go there. It is empty where there are several sources: the
-	// paths then begin with their names.
-	Name string
-	// Single says that the source is a file or a link, and that the only entry has its
-	// name.
-	Single bool
-	// Inside says that the destination is a directory, and that the copy gets its name
-	// there.
-	Inside bool
-}
-
-// End is one of the two ends of a session, as the reporting end sees them.
-type End uint8
-
-// The ends.
-const (
-	NoEnd End = iota
-	ThisEnd
-	OtherEnd
-)
-
-// Event is something that happened in a session.
-type Event struct {
-	Kind    EventKind
-	Peer    string // at a server: the client's address
-	Path    string
-	Outcome Outcome
-	Bytes   int64
-	Text    string // one line
-	// Unchanged says of a copied file that it was there already, with the same content.
-	Unchanged bool
-	// Trusted says beside Unchanged that the basis manifest vouches for it: nobody read it.
-	Trusted        bool
-	LeftOut        bool // beside Kept: nothing is there
-	End            End  // of EventFile: the end that Text is about
-	Link           *Link
-	Memory         *Memory
-	Place          *Place
-	Remote, Shrunk bool
-	Slots          int // of EventRing
-	Dir            bool
-	DryRun         bool // nothing has happened: the event says what would
-	// Rail and RailsLeft belong to the events of rails.
-	Rail      string
-	RailsLeft int
-}
-
-// Link says what carries a session.
-type Link struct {
-	Transport string // "verbs" or "tcp"
-	Device    string
-	Family    rdma.Transport
-	Local     string
-	Remote    string
-	Imm       rdma.ImmKind
-	QPs       int
-	Slots     int
-	// ChunkBytes is the size of a slot.
-	ChunkBytes int
-	// Encrypted says that chunks are encrypted.
-	Encrypted bool
-	// Why is why no better transport is used. It may be empty.
-	Why string
-}
-
-// Tally counts what a session has done so far. It may be read while the session runs.
-type Tally = stat.Counters
-
-// Progress is a reading of a Tally.
-type Progress = stat.Progress
-
-// Summary is the result of a session.
-type Summary struct {
-	Link Link
-	// Local and Remote are where the ends had their slots.
-	Local, Remote Memory
-	// Content and Meta are the roots, the same at both ends: over what was copied, and
-	// over modes and times. They are zero if a later attempt sent again what an earlier one
-	// had copied.
-	Content, Meta [32]byte
-	Hash          manifest.Algorithm
-	PieceBytes    int64
-	Files         int64
-	Dirs          int64
-	Links         int64
-	// Unchanged counts the files that were there already with the same content, which was
-	// compared. Files does not count them. Bytes has UnchangedBytes, which are theirs, for
-	// they are verified.
-	Unchanged, UnchangedBytes int64
-	Bytes                     int64
-	// Trusted counts the files that were there already with the same content as the basis
-	// manifest has it: nobody read them. Neither Files, Unchanged nor Bytes has them, nor
-	// the numbers below. TrustedBytes are theirs.
-	Trusted, TrustedBytes int64
-	// SentBytes, SameBytes and ResumedBytes add up to Bytes, but for holes and the further names
-	// of files (HardLinks), of which Bytes has each: what was sent,
-	// what was compared and is the same at the destination, and what an earlier copy had
-	// brought, so that it was not sent again. ComparedBytes is SameBytes and what was
-	// compared and differs. SkippedBytes are of files that the destination kept, which
-	// nobody read: they are not in Bytes.
-	SentBytes, ComparedBytes, SameBytes, ResumedBytes, SkippedBytes int64
-	// WireBytes is how many bytes the payload took on the wire, where it was
-	// compressed.
-	WireBytes int64
-	Repairs   int64
-	Seconds   float64
-	// FirstByte is the time from the program's start to the first payload posted. It is
-	// 0 at a sink.
-	FirstByte time.Duration
-	// Skipped, Failed, Changed and Corrupt count the entries that were not copied, by
-	// reason.
-	Skipped, Failed, Changed, Corrupt int64
-	// Missing counts entries of a given manifest that are not at the source.
-	Missing int64
-	// Grown counts the files that grew while they were copied. They were copied up to
-	// the size that they had at first.
-	Grown int64
-	// Kept counts the entries in whose place the destination kept what it had, as the
-	// options want, LeftOut those that they do not let be made.
-	Kept, LeftOut int64
-	// Deleted counts the entries that were deleted, or in a dry run would be.
-	// NotDeleted says that the sink deleted nothing, because the source could not be
-	// listed or read whole, or does not match the given manifest.
-	// DeletedAtLeast says that there may be more: a connection was lost at a time when the
-	// sink could be deleting.
-	Deleted        int64
-	NotDeleted     bool
-	DeletedAtLeast bool
-	// Unkept is what entries that were copied lack of their attributes, for each attribute
-	// and file system. Of entries that several attempts have made it may count each.
-	Unkept []Unkept
-	// Retries is how often the copy began again because its connection was lost. The
-	// other numbers are of all tries.
-	Retries int
-	// DryRun says that nothing was copied or deleted. The counts tell what would be.
-	DryRun bool
-	// Verified says that both ends have the same roots.
-	Verified bool
-	// Withheld says that a copy that was to appear whole has not: what was copied lies
-	// beside the destination, and waits for another copy.
-	Withheld bool
-	// LocalCost is what the copy cost this end, of a client. RemoteCost is what it cost
-	// the server, or nil where nobody tells that of the whole copy: the server does not
-	// know how, or the copy had several tries.
-	LocalCost  Cost
-	RemoteCost *Cost
-	// OneProcess says that both ends were in this process, whose processor time LocalCost
-	// has. RemoteCost has none.
-	OneProcess bool
-	// Rails is what the copy had of each rail, in the order in which they joined.
-	Rails []RailUse
-	// NUMANodes are the nodes of this machine that this end's slots were on, those of the
-	// rails' devices. There are none where that does not matter or is not known.
-	NUMANodes []int
-	// Read is how the source read files in the last try, and Written how the sink wrote
-	// them, as far as they told.
-	Read, Written DiskIO
-}
-
-func (a *copyResults) summary(t *Tally, p *wire.Terms, link Link, since time.Time) *Summary {
-	r, counted := a.finish(), t.Snapshot()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	r, since = a.tries.total(r), a.tries.since(since)
-	of := func(o Outcome) int64 { return a.booked.counts[o] + a.refused.counts[o] + a.late[o] }
-	sum := &Summary{
-		Link: link, Local: wire.HostMemory(""), Remote: wire.HostMemory(""), Content: r.Content, Meta: r.Meta, Hash: p.Hash, PieceBytes: p.PieceBytes,
-		Files: a.booked.counts[Copied], Dirs: a.booked.dirs, Links: a.booked.links, Bytes: int64(r.Bytes) - a.booked.trustedBytes, WireBytes: counted.WireBytes, Repairs: counted.Repairs,
-		Unchanged: a.booked.unchanged, UnchangedBytes: a.booked.unchangedBytes, ResumedBytes: a.booked.resumedBytes, ComparedBytes: a.booked.compared.digestBytes,
-		Trusted: a.booked.trusted, TrustedBytes: a.booked.trustedBytes,
-		SkippedBytes: a.booked.skippedBytes, SameBytes: a.booked.compared.sameBytes(), SentBytes: a.booked.sentBytes,
-		Seconds: time.Since(since).Seconds(), FirstByte: counted.FirstByte,
-		Skipped: of(Skipped), Failed: of(Failed), Changed: of(Changed), Corrupt: of(Corrupt),
-		Missing: a.refused.missing, Verified: a.verified, Retries: a.tries.retries(),
-		Grown: a.booked.grown, Kept: of(Kept) - a.booked.leftOut, LeftOut: a.booked.leftOut, Deleted: a.deletes.deleted, DeletedAtLeast: a.deletes.uncounted, NotDeleted: a.deletes.notDeleted, DryRun: a.dry, Withheld: a.withheld,
-		Read: a.read, Written: a.written, Unkept: slices.Clone(a.unkept),
-	}
-	if a.dry {
-		sum.Bytes, sum.SentBytes, sum.SameBytes, sum.ComparedBytes = a.booked.dryBytes, 0, 0, 0
-	}
-	return sum
 }

@@ -5,25 +5,6 @@ import (
 	"time"
 )
 
-// RailUse is what a copy had of one rail.
-type RailUse struct {
-	// Rail is the device here or, over TCP, the peer's address.
-	Rail string `json:"rail"`
-	// Transport is "verbs" or "tcp".
-	Transport string `json:"transport"`
-	// Bytes is the payload that this end sent or took over the rail, as stored on the
-	// wire.
-	Bytes int64 `json:"bytes"`
-	// Faults is how often the rail was lost, and LastFault why it was lost last.
-	Faults    int    `json:"faults"`
-	LastFault string `json:"last_fault,omitempty"`
-	// DownSeconds is for how long the copy went on without the rail.
-	DownSeconds float64 `json:"down_seconds"`
-	// Relaxed says that the rail's device was asked to write to this end's slots, and to
-	// read from them, with relaxed ordering.
-	Relaxed bool `json:"relaxed_ordering,omitempty"`
-}
-
 // railUsage adds up the links that a session had on each rail.
 type railUsage struct {
 	rails []*railRecord

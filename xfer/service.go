@@ -12,6 +12,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 
@@ -120,7 +121,7 @@ func (e *servedError) Unwrap() error { return e.err }
 func toPeer(err error) string {
 	var served *servedError
 	if !errors.As(err, &served) {
-		return oneLine(err.Error())
+		return fault.OneLine(err.Error())
 	}
 	cause := errors.New("it cannot be opened")
 	var at *fs.PathError

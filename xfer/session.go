@@ -13,6 +13,7 @@ import (
 	"gdrcp/internal/filter"
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/limit"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
@@ -387,7 +388,7 @@ func (s *session) sayLast(ctx context.Context, t wire.MsgType, body []byte) erro
 		select {
 		case <-s.ctl.room:
 		case <-s.hungUp: // right between
-			return &lostError{s.peer, rdma.ErrDisconnected}
+			return &fault.LostError{Peer: s.peer, Err: rdma.ErrDisconnected}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -2,14 +2,9 @@ package xfer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 )
-
-// ErrStalled says that the copy has not moved on for as long as it may, though the peer
-// lives.
-var ErrStalled = errors.New("no progress")
 
 // watchProgress ends a session whose copy has not moved on for that long: no entry was
 // announced or has ended, and no byte was read from a stream, verified or written. It

@@ -8,6 +8,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -71,7 +72,7 @@ func NewTries() *Tries {
 // had agreed once, and the connection was lost, the peer fell silent, or it stopped; or the
 // next attempt goes another way.
 func (t *Tries) MayGoOn(err error) bool {
-	return t.NextWay() != "" || t.HaveStood() && (isLost(err) || !t.connected && isUnreached(err))
+	return t.NextWay() != "" || t.HaveStood() && (fault.IsLost(err) || !t.connected && fault.IsUnreached(err))
 }
 
 // HaveStood reports whether both ends have agreed in any try, so that another try would

@@ -10,6 +10,7 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
@@ -17,7 +18,7 @@ import (
 // Only a connection that is lost, and a server that cannot be reached for now, are
 // reasons to try again. A loss is one also where only the peer sees it, and tells it.
 func TestWhatIsTriedAgain(t *testing.T) {
-	lost := &lostError{"peer", &rdma.OpError{Op: "receive", Err: errors.New("retry count exceeded")}}
+	lost := &fault.LostError{Peer: "peer", Err: &rdma.OpError{Op: "receive", Err: errors.New("retry count exceeded")}}
 	for _, c := range []struct {
 		err           error
 		lost, reached bool // whether it counts in a try that stood, and in one that did not
@@ -30,8 +31,8 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		{&RemoteError{Class: ClassIntegrity}, false, false},
 		{errors.Join(lost, chunker.ErrNoSpace), false, false},
 		{errors.Join(lost, ErrIntegrity), false, false},
-		{&lostError{"peer", errForged}, true, true},
-		{&lostError{"peer", rdma.ErrAccess}, true, true}, // the kernel of a process that was killed ends its regions first
+		{&fault.LostError{Peer: "peer", Err: errForged}, true, true},
+		{&fault.LostError{Peer: "peer", Err: rdma.ErrAccess}, true, true}, // the kernel of a process that was killed ends its regions first
 		{ErrStalled, false, false},
 		{ErrUsage, false, false},
 		{ErrProtocol, false, false},

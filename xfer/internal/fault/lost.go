@@ -1,4 +1,4 @@
-package xfer
+package fault
 
 import (
 	"errors"
@@ -10,19 +10,19 @@ import (
 	"gdrcp/xfer/internal/door"
 )
 
-// lostError says that the connection to a peer broke.
-type lostError struct {
-	peer string
-	err  error
+// LostError says that the connection to a peer broke.
+type LostError struct {
+	Peer string
+	Err  error
 }
 
-func (e *lostError) Error() string { return fmt.Sprintf("connection to %s lost: %v", e.peer, e.err) }
+func (e *LostError) Error() string { return fmt.Sprintf("connection to %s lost: %v", e.Peer, e.Err) }
 
 // Unwrap returns the cause.
-func (e *lostError) Unwrap() error { return e.err }
+func (e *LostError) Unwrap() error { return e.Err }
 
-// isFinal reports whether an error would meet every try.
-func isFinal(err error) bool {
+// IsFinal reports whether an error would meet every try.
+func IsFinal(err error) bool {
 	var remote *RemoteError
 	if errors.As(err, &remote) && remote.Class != ClassStopped {
 		return true
@@ -37,21 +37,21 @@ func isFinal(err error) bool {
 	return false
 }
 
-// isLost reports whether an error says that a connection that stood is gone.
-func isLost(err error) bool {
-	if isFinal(err) {
+// IsLost reports whether an error says that a connection that stood is gone.
+func IsLost(err error) bool {
+	if IsFinal(err) {
 		return false
 	}
-	return errors.As(err, new(*lostError)) || errors.Is(err, rdma.ErrDisconnected) || errors.Is(err, ErrPeerSilent) || errors.Is(err, ErrPeerStopped)
+	return errors.As(err, new(*LostError)) || errors.Is(err, rdma.ErrDisconnected) || errors.Is(err, ErrPeerSilent) || errors.Is(err, ErrPeerStopped)
 }
 
-// isUnreached reports whether an error says that a server, which was there before, cannot
+// IsUnreached reports whether an error says that a server, which was there before, cannot
 // be reached now or has no room now.
-func isUnreached(err error) bool {
+func IsUnreached(err error) bool {
 	var refused *RefusedError
 	var rejected *rdma.RejectedError
 	switch {
-	case isFinal(err):
+	case IsFinal(err):
 		return false
 	case errors.As(err, &refused):
 		return mayPass(refused.Code)
@@ -68,9 +68,9 @@ func mayPass(code rdma.RejectCode) bool {
 	return code == rdma.RejectBusy || code == rdma.RejectShutdown || code == rdma.RejectSession
 }
 
-// isUnknownSession reports whether the server refused a queue pair because it does not know, or
+// IsUnknownSession reports whether the server refused a queue pair because it does not know, or
 // no longer, what the pair's token admits to.
-func isUnknownSession(err error) bool {
+func IsUnknownSession(err error) bool {
 	var rejected *rdma.RejectedError
 	return errors.As(err, &rejected) && rejected.Code == rdma.RejectSession
 }

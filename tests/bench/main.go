@@ -2,6 +2,7 @@
 // in one run on one machine, and prints the ratios. It is started by the script
 // run beside it, which installs those tools:
 //
+//	bench pair -gdrcp FILE -before FILE -tree DIR   two builds of gdrcp, run in turn
 //	bench host -gdrcp FILE -tree DIR   loopback TCP, tmpfs to tmpfs: rsync and scp
 //	bench bed -gdrcp FILE              in a guest of the RDMA bed: ib_write_bw and rcopy
 //	bench wires -gdrcp FILE            in each of two guests: two devices and one
@@ -51,8 +52,8 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	o := options{log: os.Stderr, sizes: full}
-	if len(args) == 0 || !slices.Contains([]string{"host", "bed", "late", "wires", "guestrate", "guestdisk"}, args[0]) {
-		return fmt.Errorf("usage: bench host|bed|late|wires|guestrate|guestdisk -gdrcp FILE [-tree DIR] [-rounds N] [-short]")
+	if len(args) == 0 || !slices.Contains([]string{"host", "bed", "late", "wires", "guestrate", "guestdisk", "pair"}, args[0]) {
+		return fmt.Errorf("usage: bench host|bed|late|wires|guestrate|guestdisk|pair -gdrcp FILE [-tree DIR] [-rounds N] [-short]")
 	}
 	rounds := 3
 	if args[0] == "host" {
@@ -65,6 +66,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.disk, "disk", "/var/tmp", "a `DIR` on a disk to work in")
 	flags.IntVar(&o.rounds, "rounds", rounds, "how often each competitor is timed")
 	flags.StringVar(&o.only, "only", "", "only the comparison `NAME`: of the host half file, resume, checksum, disk, rails, memory, tree, first, small or ssh, of the bed rxe0, siw0, late, wires or guestdisk")
+	earlier := flags.String("before", "", "an earlier build, as `FILE`, to compare with (pair)")
 	isShort := flags.Bool("short", false, "move little, in one round, and judge nothing")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -84,7 +86,11 @@ func run(ctx context.Context, args []string) error {
 	if err := o.makeKey(ctx, keys); err != nil {
 		return err
 	}
-	if args[0] != "host" {
+	switch args[0] {
+	case "host":
+	case "pair":
+		return benchPair(ctx, o, *earlier)
+	default:
 		// A guest sees the program on the host (9p), where each start of it takes longer.
 		inMemory := filepath.Join(keys, "gdrcp")
 		if err := errors.Join(copyWhole(o.program, inMemory), os.Chmod(inMemory, 0o755)); err != nil {

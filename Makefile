@@ -210,6 +210,10 @@ lint: gcc ## gofmt, vet, staticcheck, shellcheck, the import rules, and whether 
 	shellcheck -x $(SCRIPTS)
 	$(GO) test ./tests/lint
 
+.PHONY: figures
+figures: gcc ## how large packages and types are, and how plain the English, against limits and goals (the lint holds them)
+	$(GO) test -count=1 -v -run TestFigures ./tests/lint
+
 .PHONY: vuln
 vuln: ## known vulnerabilities in what the program uses; fails where nothing can be checked, but under CI only says so
 	@status=0; .ci/vuln || status=$$?; if [ $$status = 77 ] && [ -n "$$CI" ]; then status=0; fi; exit $$status

@@ -363,3 +363,18 @@ func TestConnectingAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestTookOf: a process that works takes processor time and has memory.
+func TestTookOf(t *testing.T) {
+	s, err := startServer(t.Context(), "up", "sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done; echo up; exec sleep 60")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.stop()
+	if cpu, peak, err := tookOf(s.cmd.Process.Pid); err != nil || cpu <= 0 || cpu > 60 || peak <= 0 || peak > 1000 {
+		t.Errorf("a loop of a shell took %v s and %v MiB, %v", cpu, peak, err)
+	}
+	if _, _, err := tookOf(-1); err == nil {
+		t.Error("no process took something")
+	}
+}

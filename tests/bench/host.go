@@ -125,17 +125,25 @@ func (h *host) prepare(ctx context.Context, folder string) error {
 	return h.start(ctx, folder)
 }
 
-// start starts the servers.
-func (h *host) start(ctx context.Context, folder string) error {
+// listen starts gdrcp's server.
+func (h *host) listen(ctx context.Context) error {
 	address, err := freeAddress()
 	if err != nil {
 		return err
 	}
 	s, err := h.serve(ctx, h.dst, address, "tcp "+address)
-	if err != nil {
+	if err == nil {
+		h.servers, h.gdrcp = append(h.servers, s), address
+	}
+	return err
+}
+
+// start starts the servers.
+func (h *host) start(ctx context.Context, folder string) (err error) {
+	if err := h.listen(ctx); err != nil {
 		return err
 	}
-	h.servers, h.gdrcp = append(h.servers, s), address
+	var s *server
 	if s, h.rsync, err = startRsyncd(ctx, folder, h.dst); err != nil {
 		return err
 	}

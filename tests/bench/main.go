@@ -56,8 +56,11 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("usage: bench host|bed|late|wires|guestrate|guestdisk|pair -gdrcp FILE [-tree DIR] [-rounds N] [-short]")
 	}
 	rounds := 3
-	if args[0] == "host" {
+	switch args[0] {
+	case "host":
 		rounds = 5
+	case "pair":
+		rounds = 7
 	}
 	flags := flag.NewFlagSet("bench "+args[0], flag.ContinueOnError)
 	flags.StringVar(&o.program, "gdrcp", "./gdrcp", "the `FILE` to measure")
@@ -65,7 +68,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.folder, "folder", "/dev/shm", "a `DIR` on tmpfs to work in")
 	flags.StringVar(&o.disk, "disk", "/var/tmp", "a `DIR` on a disk to work in")
 	flags.IntVar(&o.rounds, "rounds", rounds, "how often each competitor is timed")
-	flags.StringVar(&o.only, "only", "", "only the comparison `NAME`: of the host half file, resume, checksum, disk, rails, memory, tree, first, small or ssh, of the bed rxe0, siw0, late, wires or guestdisk")
+	flags.StringVar(&o.only, "only", "", "only the comparison `NAME`: of the host half file, resume, checksum, disk, rails, memory, tree, first, small or ssh, of two builds file, tree, memory, disk, resume or '1 KiB', of the bed rxe0, siw0, late, wires or guestdisk")
 	earlier := flags.String("before", "", "an earlier build, as `FILE`, to compare with (pair)")
 	isShort := flags.Bool("short", false, "move little, in one round, and judge nothing")
 	if err := flags.Parse(args[1:]); err != nil {

@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// pairWithin is by how much a build may be slower than an earlier one, take more processor
-// time or have more memory.
+// pairWithin is how much more time, processor time or memory a build may take than an earlier one.
 const pairWithin = 0.05
 
 // build is one of two builds of the program, with its server and what its runs took.
@@ -36,22 +35,20 @@ func benchPair(ctx context.Context, o options, earlier string) (err error) {
 	if err != nil {
 		return err
 	}
-	var builds []*build
-	for _, of := range [][2]string{{"before", earlier}, {"after", o.program}} {
-		title, program := of[0], of[1]
-		b := &build{host: host{options: o, dst: filepath.Join(folder, title)}, title: title, spent: map[string][]float64{}}
-		b.program, b.linux, b.disk, b.resumeMiB = program, o.tree, filepath.Join(onDisk, title), o.fileMiB
-		b.big, b.kibibyte = filepath.Join(folder, "big"), filepath.Join(folder, "kibibyte")
+	o.resumeMiB = o.fileMiB
+	both := []*build{{title: "before"}, {title: "after"}}
+	for i, program := range []string{earlier, o.program} {
+		b := both[i]
+		b.spent = map[string][]float64{}
+		b.host = host{options: o, linux: o.tree, dst: filepath.Join(folder, b.title)}
+		b.big, b.kibibyte, b.program, b.disk = filepath.Join(folder, "big"), filepath.Join(folder, "kibibyte"), program, filepath.Join(onDisk, b.title)
 		if err := errors.Join(os.Mkdir(b.dst, 0o755), b.listen(ctx)); err != nil {
 			return err
 		}
 		defer b.servers[0].stop()
-		builds = append(builds, b)
 	}
-	for name, bytes := range map[string]int64{"big": int64(o.fileMiB) << 20, "kibibyte": 1 << 10} {
-		if err := writeRandom(filepath.Join(folder, name), bytes); err != nil {
-			return err
-		}
+	if err := errors.Join(writeRandom(both[0].big, int64(o.fileMiB)<<20), writeRandom(both[0].kibibyte, 1<<10)); err != nil {
+		return err
 	}
 	var rows []row
 	for _, name := range []string{"file", "tree", "memory", "disk", "resume", "1 KiB"} {
@@ -62,38 +59,25 @@ func benchPair(ctx context.Context, o options, earlier string) (err error) {
 		if name == "1 KiB" {
 			rounds *= shortRounds
 		}
-		fmt.Fprintln(o.log, "pair: "+name+", seconds")
-		if _, err := alternate(ctx, o.log, rounds, []*competitor{builds[0].copying(name), builds[1].copying(name)}); err != nil {
+		if _, err := alternate(ctx, o.log, rounds, []*competitor{both[0].copying(name), both[1].copying(name)}); err != nil {
 			return err
 		}
 		for _, unit := range []string{"s", "CPU s", "MiB"} {
-			rows = append(rows, row{name: name, unit: unit, ours: builds[1].spent[name+unit], peer: "before", peers: builds[0].spent[name+unit], goal: 1 - pairWithin})
+			rows = append(rows, row{name: name, unit: unit, ours: both[1].spent[name+unit], peer: "before", peers: both[0].spent[name+unit], goal: 1 / (1 + pairWithin)})
 		}
 	}
 	return o.print(rows)
-}
-
-// listen starts the build's server.
-func (b *build) listen(ctx context.Context) error {
-	address, err := freeAddress()
-	if err != nil {
-		return err
-	}
-	s, err := b.serve(ctx, b.dst, address, "tcp "+address)
-	b.gdrcp, b.servers = address, []*server{s}
-	return err
 }
 
 // copying is one comparison's copy by this build.
 func (b *build) copying(name string) *competitor {
 	copied := strings.ReplaceAll(name, " ", "")
 	over := func(source string, extra ...string) *competitor {
-		argv := b.copyArgs("tcp", extra, source, b.gdrcp, copied)
-		c := b.copier("", source, copied, argv...)
-		c.run = b.watched(name, argv)
+		c := b.copier("", source, copied)
+		c.run = b.watched(name, b.copyArgs("tcp", extra, source, b.gdrcp, copied)...)
 		return c
 	}
-	var c *competitor
+	c := &competitor{}
 	switch name {
 	case "file":
 		c = over(b.big)
@@ -105,11 +89,10 @@ func (b *build) copying(name string) *competitor {
 		c = over(b.big)
 		c.prepare = func(ctx context.Context) error { return b.cutOff(ctx, b.big, copied) }
 	case "disk":
-		c = &competitor{prepare: removal(b.disk), run: b.watched(name, []string{b.program, "-q", b.big, b.disk})}
+		c.prepare, c.run = removal(b.disk), b.watched(name, b.program, "-q", b.big, b.disk)
 		c.check = func(ctx context.Context, thorough bool) error { return compare(ctx, b.big, b.disk, thorough) }
 	case "memory":
-		c = &competitor{run: b.watched(name, []string{b.program, "bench", "--transport", "tcp", "--hash", "xxh3", "--bytes", strconv.Itoa(b.fileMiB << 20),
-			"--rounds", "0", "rdma://" + b.gdrcp})}
+		c.run = b.watched(name, b.program, "bench", "--transport", "tcp", "--hash", "xxh3", "--bytes", strconv.Itoa(b.fileMiB<<20), "--rounds", "0", "rdma://"+b.gdrcp)
 	}
 	c.name = name + ", " + b.title
 	return c
@@ -117,7 +100,7 @@ func (b *build) copying(name string) *competitor {
 
 // watched runs a command, and notes what it and the server took, but not of the first run,
 // which warms up.
-func (b *build) watched(name string, argv []string) func(context.Context) (float64, error) {
+func (b *build) watched(name string, argv ...string) func(context.Context) (float64, error) {
 	warm := false
 	return func(ctx context.Context) (float64, error) {
 		pid := b.servers[0].cmd.Process.Pid
@@ -136,17 +119,16 @@ func (b *build) watched(name string, argv []string) func(context.Context) (float
 		after, peak, err := tookOf(pid)
 		if warm {
 			ours := cmd.ProcessState
-			b.note(name, "s", took)
-			b.note(name, "CPU s", after-before+(ours.UserTime()+ours.SystemTime()).Seconds())
-			b.note(name, "MiB", peak+float64(ours.SysUsage().(*syscall.Rusage).Maxrss)/1024)
+			for unit, value := range map[string]float64{
+				"s": took, "CPU s": after - before + (ours.UserTime() + ours.SystemTime()).Seconds(),
+				"MiB": peak + float64(ours.SysUsage().(*syscall.Rusage).Maxrss)/1024,
+			} {
+				b.spent[name+unit] = append(b.spent[name+unit], value)
+			}
 		}
 		warm = true
 		return took, err
 	}
-}
-
-func (b *build) note(name, unit string, value float64) {
-	b.spent[name+unit] = append(b.spent[name+unit], value)
 }
 
 // tookOf is the processor time of a process, in seconds, and its peak memory, in MiB

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fileset"
 )
 
 // adoptStage looks for a staging directory that an earlier copy left for the same name,
@@ -24,7 +26,7 @@ func (s *Sink) adoptStage() error {
 	if s.stage.fd >= 0 || !s.exists(s.stage.name) {
 		return nil
 	}
-	s.stage.name = stageStem(s.leaf) + randomDigits() // an earlier try still has it
+	s.stage.name = fileset.StageStem(s.leaf) + fileset.NewStageID().String() // an earlier try still has it
 	return nil
 }
 
@@ -38,7 +40,7 @@ func (s *Sink) stageNames() (names []string, err error) {
 	if s.exists(s.stage.name) {
 		names = append(names, s.stage.name)
 	}
-	others, err := s.otherStages(stageStem(s.leaf))
+	others, err := s.otherStages(fileset.StageStem(s.leaf))
 	return append(names, others...), err
 }
 
@@ -46,7 +48,7 @@ func (s *Sink) stageNames() (names []string, err error) {
 // own tree.
 func (s *Sink) otherStages(stem string) (names []string, err error) {
 	err = eachNameIn(s.base.fd, func(name []byte) {
-		if isStageName(name) && strings.HasPrefix(string(name), stem) && string(name) != s.stage.name {
+		if fileset.IsStage(name) && strings.HasPrefix(string(name), stem) && string(name) != s.stage.name {
 			names = append(names, string(name))
 		}
 	})

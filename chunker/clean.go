@@ -1,7 +1,6 @@
 package chunker
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -10,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -32,15 +32,6 @@ func (s *Sink) sweep(h *dirHandle) {
 		here, away := sweepDir(s.hosts.in(h.fd), time.Now()), s.sweepPartials(h)
 		h.journals.Store(here || away)
 	})
-}
-
-// isTempName reports whether tempName could have made a name.
-func isTempName(name []byte) bool {
-	digits, ok := bytes.CutPrefix(name, []byte(tempPrefix))
-	if !ok || len(digits) != tempDigits {
-		return false
-	}
-	return len(bytes.Trim(digits, "0123456789abcdef")) == 0
 }
 
 // leftoverPartialAge is the age from which on a partial file is a leftover, if no copy
@@ -78,11 +69,11 @@ type reserved struct{ temps, journals, stages []string }
 func reservedNames(dirfd int) (r reserved) {
 	_ = eachNameIn(dirfd, func(name []byte) {
 		switch {
-		case isTempName(name):
+		case fileset.IsTemp(name):
 			r.temps = append(r.temps, string(name))
-		case isJournalName(name):
+		case fileset.IsJournal(name):
 			r.journals = append(r.journals, string(name))
-		case isStageName(name):
+		case fileset.IsStage(name):
 			r.stages = append(r.stages, string(name))
 		}
 	})
@@ -262,7 +253,7 @@ func cleanDir(tree *Tree, path string, hosts *otherHosts, stop <-chan struct{}, 
 	gone := func(name string, remove func() bool) {
 		var st unix.Stat_t
 		if fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && remove() {
-			removed(joinPath(path, name), 1, st.Size)
+			removed(fileset.JoinPath(path, name), 1, st.Size)
 		}
 	}
 	in, found := hosts.in(fd), reservedNames(fd)
@@ -281,8 +272,8 @@ func cleanDir(tree *Tree, path string, hosts *otherHosts, stop <-chan struct{}, 
 			}
 		}
 		if removeLeftoverStage(in, name, 0, time.Now(), nil, count, stop) {
-			removed(joinPath(path, name)+"/", files, bytes)
+			removed(fileset.JoinPath(path, name)+"/", files, bytes)
 		}
 	}
-	return opErr("remove", joinPath(path, in.failedName), in.failed)
+	return opErr("remove", fileset.JoinPath(path, in.failedName), in.failed)
 }

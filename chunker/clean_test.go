@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -77,7 +78,7 @@ func TestWhoseLeftovers(t *testing.T) {
 func TestCleanTakesMany(t *testing.T) {
 	dir := t.TempDir()
 	for range 3000 {
-		makeTree(t, dir, tempName()+"=left")
+		makeTree(t, dir, fileset.TempName()+"=left")
 	}
 	makeTree(t, dir, "stays=")
 	s := sinkInto(t, dir, SinkOptions{})
@@ -89,13 +90,13 @@ func TestCleanTakesMany(t *testing.T) {
 func TestTemporaryNamesAreReserved(t *testing.T) {
 	dir := t.TempDir()
 	s := sinkInto(t, dir, SinkOptions{})
-	if err := put(s, fileEntry(tempName(), "x"), "x"); !errors.Is(err, ErrReserved) {
+	if err := put(s, fileEntry(fileset.TempName(), "x"), "x"); !errors.Is(err, fileset.ErrReserved) {
 		t.Errorf("file: %v", err)
 	}
-	if err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: tempName(), Target: "x"}, nil); !errors.Is(err, ErrReserved) {
+	if err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: fileset.TempName(), Target: "x"}, nil); !errors.Is(err, fileset.ErrReserved) {
 		t.Errorf("link: %v", err)
 	}
-	if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: tempName(), Mode: 0o755}, nil); err != nil {
+	if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: fileset.TempName(), Mode: 0o755}, nil); err != nil {
 		t.Errorf("directory: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package chunker
 import (
 	"errors"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 
 	"golang.org/x/sys/unix"
@@ -132,7 +133,7 @@ func (b *Basis) copyByKernel(t *Temp) error {
 		} else if err != nil {
 			return err
 		} else {
-			t.sink.wrote.add(RungBuffered, n)
+			t.sink.wrote.Add(fileset.IOBuffered, n)
 		}
 		off += int64(n)
 	}

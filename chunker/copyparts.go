@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 
 	"golang.org/x/sync/errgroup"
@@ -19,7 +20,7 @@ func (t *Temp) goesPastCache() bool {
 		return false
 	}
 	r := t.chosen()
-	return t.io.err == nil && (r == RungDirect || r == RungDontCache)
+	return t.io.err == nil && (r == fileset.IODirect || r == fileset.IODontCache)
 }
 
 // copyPastCache copies the data by the file's rung, several parts at once, because each waits

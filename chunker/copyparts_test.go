@@ -6,6 +6,7 @@ import (
 	"os"
 	"testing"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -58,7 +59,7 @@ func TestCopyPastTheCache(t *testing.T) {
 	for name, holes := range map[string][][2]int{"data": nil, "holes": {{mib, 3 * mib}, {5*mib + 8192, 5*mib + 65536}, {7 * mib, 9 * mib}}} {
 		t.Run(name, func(t *testing.T) {
 			dir := directDir(t)
-			s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+			s := sinkInto(t, dir, SinkOptions{IO: fileset.IODirect})
 			data := randomBytes(9*mib + 4097)
 			left := 0
 			for _, hole := range holes {
@@ -72,7 +73,7 @@ func TestCopyPastTheCache(t *testing.T) {
 				t.Errorf("%d bytes that differ, %v", len(got), err)
 			}
 			// The last piece of data before a hole may be too short to go past the cache.
-			if direct := s.Wrote().Of(RungDirect); direct < int64(len(data)-left)-mib || direct > int64(len(data)-left) {
+			if direct := s.Wrote().Of(fileset.IODirect); direct < int64(len(data)-left)-mib || direct > int64(len(data)-left) {
 				t.Errorf("%d of %d bytes went past the page cache", direct, len(data)-left)
 			}
 			if took := blocksOf(t, dir+"/f"); took > int64(len(data)-left)+mib/4 {
@@ -93,7 +94,7 @@ func TestCopyOfAFileThatChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := directDir(t)
-			s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+			s := sinkInto(t, dir, SinkOptions{IO: fileset.IODirect})
 			if err := copiedFile(t, s, dir, data, nil, change); !errors.Is(err, ErrChanged) {
 				t.Errorf("published: %v", err)
 			}
@@ -110,7 +111,7 @@ func TestCopyIsEnded(t *testing.T) {
 	dir := directDir(t)
 	stop := make(chan struct{})
 	steps := 0
-	s := openSink(t, SinkOptions{IO: RungDirect, Dest: dir})
+	s := openSink(t, SinkOptions{IO: fileset.IODirect, Dest: dir})
 	s.Watch(Watch{Stop: stop, Step: func() {
 		if steps++; steps == 3 {
 			close(stop)

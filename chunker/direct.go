@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fileset"
 )
 
 const (
@@ -106,7 +108,7 @@ func (t *Temp) beginDirect(dev *deviceRungs) (*directWriter, error) {
 		d.allocated = math.MaxInt64 // it has its space or shares it, or has its size
 	default:
 		err = d.allocate(t, min(t.size, d.allocated+leastDirect))
-		if isNoRung(err) && t.sink.opt.IO == RungDirect {
+		if isNoRung(err) && t.sink.opt.IO == fileset.IODirect {
 			// The file system has no fallocate(2), as NFS before 4.2: each write gets its own space.
 			d.allocated, err = math.MaxInt64, nil
 		}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/disktest"
+	"gdrcp/internal/fileset"
 )
 
 // What was asked for ahead in vain, on a disk that is nearly full, makes no file longer than
@@ -17,7 +18,7 @@ import (
 func TestSpaceAskedForInVain(t *testing.T) {
 	noLeaks(t)
 	dir := disktest.Mount(t, "512M", "mkfs.ext4", "-q", "-F")
-	s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+	s := sinkInto(t, dir, SinkOptions{IO: fileset.IODirect})
 	const written = leastAheadBytes // all that is asked for ahead at first
 	begin := func(name string, partial *Partial) *Temp {
 		t.Helper()
@@ -83,7 +84,7 @@ func TestSpaceAskedForInVain(t *testing.T) {
 func TestSpaceAheadIsHalfOfWhatIsFree(t *testing.T) {
 	noLeaks(t)
 	dir := disktest.Mount(t, "64M", "mkfs.ext4", "-q", "-F")
-	s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+	s := sinkInto(t, dir, SinkOptions{IO: fileset.IODirect})
 	free := func() int64 {
 		n, _ := freeBytes(s.base.fd)
 		return n
@@ -116,7 +117,7 @@ func TestSpaceAheadIsHalfOfWhatIsFree(t *testing.T) {
 func TestSpaceAheadBelowALimit(t *testing.T) {
 	noLeaks(t)
 	dir := directDir(t)
-	s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+	s := sinkInto(t, dir, SinkOptions{IO: fileset.IODirect})
 	e := fileEntry("f", "")
 	e.Size = 1 << 62
 	temp, err := s.Create(e, nil)
@@ -145,7 +146,7 @@ func TestSpaceAheadBelowALimit(t *testing.T) {
 	if _, err := temp.WriteAt(piece[:leastDirect], written); !errors.Is(err, unix.EFBIG) {
 		t.Errorf("beyond the limit: %v", err)
 	}
-	if got := s.Wrote().Of(RungDirect); got != written {
+	if got := s.Wrote().Of(fileset.IODirect); got != written {
 		t.Errorf("%d bytes of %d past the page cache", got, written)
 	}
 	temp.SetSize(written)
@@ -162,7 +163,7 @@ func TestSpaceAheadBelowALimit(t *testing.T) {
 func TestSpaceAheadBehindAnEndThatCameFirst(t *testing.T) {
 	noLeaks(t)
 	dir := directDir(t)
-	s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+	s := sinkInto(t, dir, SinkOptions{IO: fileset.IODirect})
 	want := randomBytes(16*leastDirect + 100)
 	e := fileEntry("f", "")
 	e.Size = int64(len(want))
@@ -200,10 +201,10 @@ func TestDirectWithoutSpaceAhead(t *testing.T) {
 	d.has(true)
 	want := randomBytes(4*leastDirect + 100)
 	for _, tc := range []struct {
-		io     Rung
+		io     fileset.IOMode
 		size   int64
 		direct int64
-	}{{RungDirect, int64(len(want)), 4 * leastDirect}, {RungAuto, writeDirectFrom, 0}} {
+	}{{fileset.IODirect, int64(len(want)), 4 * leastDirect}, {fileset.IOAuto, writeDirectFrom, 0}} {
 		t.Run(tc.io.String(), func(t *testing.T) {
 			s := sinkInto(t, d.mount, SinkOptions{IO: tc.io})
 			pretendDisk(s)
@@ -223,7 +224,7 @@ func TestDirectWithoutSpaceAhead(t *testing.T) {
 			if got, err := os.ReadFile(d.mount + "/f"); err != nil || !bytes.Equal(got, want) {
 				t.Errorf("%d bytes that differ, %v", len(got), err)
 			}
-			if got := s.Wrote().Of(RungDirect); got != tc.direct {
+			if got := s.Wrote().Of(fileset.IODirect); got != tc.direct {
 				t.Errorf("%d bytes went past the page cache, want %d", got, tc.direct)
 			}
 		})

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fileset"
 )
 
 // directDir returns a directory on a disk whose file system takes O_DIRECT: where TMPDIR
@@ -95,7 +97,7 @@ func TestDirectWritesHoldWhatWasWritten(t *testing.T) {
 		{"with holes", 8 * piece, true, 0, 4 * piece},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+			s := sinkInto(t, dir, SinkOptions{IO: fileset.IODirect})
 			e := fileEntry("f", "")
 			e.Size = int64(tc.bytes)
 			temp, err := s.Create(e, nil)
@@ -127,10 +129,10 @@ func TestDirectWritesHoldWhatWasWritten(t *testing.T) {
 			if got, err := os.ReadFile(dir + "/f"); err != nil || !bytes.Equal(got, want) {
 				t.Errorf("%d bytes that differ, %v", len(got), err)
 			}
-			if got := s.Wrote().Of(RungDirect); got != tc.direct {
+			if got := s.Wrote().Of(fileset.IODirect); got != tc.direct {
 				t.Errorf("%d bytes went past the page cache, want %d", got, tc.direct)
 			}
-			if all := s.Wrote().Of(RungDirect) + s.Wrote().Of(RungBuffered); !tc.sparse && all != e.Size {
+			if all := s.Wrote().Of(fileset.IODirect) + s.Wrote().Of(fileset.IOBuffered); !tc.sparse && all != e.Size {
 				t.Errorf("%d bytes counted of %d", all, e.Size)
 			}
 			if got := blocksOf(t, dir+"/f"); tc.sparse && got > tc.direct+piece {
@@ -156,17 +158,17 @@ func TestAutoChoosesRung(t *testing.T) {
 		size int64
 		opt  SinkOptions
 		make func(s *Sink, size int64) (*Temp, error)
-		want Rung
+		want fileset.IOMode
 	}{
-		{"large", writeDirectFrom, SinkOptions{}, nil, RungDirect},
-		{"not so large", writeDirectFrom - 1, SinkOptions{}, nil, RungBuffered},
-		{"not synced", writeDirectFrom, SinkOptions{NoFsync: true}, nil, RungBuffered},
-		{"buffered", writeDirectFrom, SinkOptions{IO: RungBuffered}, nil, RungBuffered},
+		{"large", writeDirectFrom, SinkOptions{}, nil, fileset.IODirect},
+		{"not so large", writeDirectFrom - 1, SinkOptions{}, nil, fileset.IOBuffered},
+		{"not synced", writeDirectFrom, SinkOptions{NoFsync: true}, nil, fileset.IOBuffered},
+		{"buffered", writeDirectFrom, SinkOptions{IO: fileset.IOBuffered}, nil, fileset.IOBuffered},
 		{"in place", writeDirectFrom, SinkOptions{}, func(s *Sink, size int64) (*Temp, error) {
 			e := fileEntry("old", "")
 			e.Size = size
 			return s.OpenInPlace(e, nil)
-		}, RungBuffered},
+		}, fileset.IOBuffered},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := sinkInto(t, dir, tc.opt)
@@ -181,7 +183,7 @@ func TestAutoChoosesRung(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := temp.WritesDirectly(leastDirect); got != (tc.want == RungDirect) {
+			if got := temp.WritesDirectly(leastDirect); got != (tc.want == fileset.IODirect) {
 				t.Errorf("WritesDirectly: %v", got)
 			}
 			if _, err := temp.WriteAt(make([]byte, 1<<20), 0); err != nil {
@@ -214,7 +216,7 @@ func TestRungThatIsNotThere(t *testing.T) {
 	}
 	t.Run("in memory", func(t *testing.T) {
 		dir := fastDir(t)
-		s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+		s := sinkInto(t, dir, SinkOptions{IO: fileset.IODirect})
 		if !isMemory(s.deviceOf(s.base).rungs.fsType) {
 			t.Skip("no file system in memory: mount a tmpfs at /dev/shm")
 		}
@@ -232,7 +234,7 @@ func TestRungThatIsNotThere(t *testing.T) {
 			t.Skipf("no file system that refuses O_DIRECT, run as root: mount ramfs: %v", err)
 		}
 		defer unix.Unmount(dir, unix.MNT_DETACH)
-		s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+		s := sinkInto(t, dir, SinkOptions{IO: fileset.IODirect})
 		pretendDisk(s)
 		if err := write(s, e.Size); !errors.Is(err, ErrNoRung) {
 			t.Error(err)
@@ -241,8 +243,8 @@ func TestRungThatIsNotThere(t *testing.T) {
 		pretendDisk(s)
 		has := &s.deviceOf(s.base).rungs
 		has.dropsBehind = true
-		if err := write(s, writeDirectFrom); err != nil || s.Wrote().Of(RungBuffered) != leastDirect || !has.noDirect.Load() || !has.noDontCache.Load() {
-			t.Errorf("auto: %v, %d bytes", err, s.Wrote().Of(RungBuffered))
+		if err := write(s, writeDirectFrom); err != nil || s.Wrote().Of(fileset.IOBuffered) != leastDirect || !has.noDirect.Load() || !has.noDontCache.Load() {
+			t.Errorf("auto: %v, %d bytes", err, s.Wrote().Of(fileset.IOBuffered))
 		}
 	})
 	t.Run("second best", func(t *testing.T) {
@@ -253,13 +255,13 @@ func TestRungThatIsNotThere(t *testing.T) {
 			t.Skip("the kernel is of a release before 6.16")
 		}
 		err := write(s, writeDirectFrom)
-		if err != nil || (s.Wrote().Of(RungDontCache) != leastDirect && !has.noDontCache.Load()) || s.Wrote().Of(RungDirect) != 0 {
-			t.Errorf("auto: %v, %d bytes without keeping them cached", err, s.Wrote().Of(RungDontCache))
+		if err != nil || (s.Wrote().Of(fileset.IODontCache) != leastDirect && !has.noDontCache.Load()) || s.Wrote().Of(fileset.IODirect) != 0 {
+			t.Errorf("auto: %v, %d bytes without keeping them cached", err, s.Wrote().Of(fileset.IODontCache))
 		}
 	})
 	t.Run("dontcache", func(t *testing.T) {
-		s := sinkInto(t, fastDir(t), SinkOptions{IO: RungDontCache})
-		if err := write(s, e.Size); !errors.Is(err, ErrNoRung) && s.Wrote().Of(RungDontCache) != leastDirect {
+		s := sinkInto(t, fastDir(t), SinkOptions{IO: fileset.IODontCache})
+		if err := write(s, e.Size); !errors.Is(err, ErrNoRung) && s.Wrote().Of(fileset.IODontCache) != leastDirect {
 			t.Error(err)
 		}
 	})
@@ -274,7 +276,7 @@ func TestSpaceAheadOnAFullDisk(t *testing.T) {
 		t.Skipf("no small file system to fill, run as root: mount tmpfs: %v", err)
 	}
 	defer unix.Unmount(dir, unix.MNT_DETACH)
-	s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+	s := sinkInto(t, dir, SinkOptions{IO: fileset.IODirect})
 	pretendDisk(s)
 	free := func() int64 {
 		n, _ := s.FileSystemOf("x").FreeBytes()
@@ -331,7 +333,7 @@ func TestDirectFileThatWasCutOff(t *testing.T) {
 	noLeaks(t)
 	dir := directDir(t)
 	f := newPartialFile("f", 40)
-	s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+	s := sinkInto(t, dir, SinkOptions{IO: fileset.IODirect})
 	f.cutOff(t, s, 2, 4)
 	var left []string
 	for _, name := range namesIn(t, dir) {
@@ -359,7 +361,7 @@ func TestDirectFileThatWasCutOff(t *testing.T) {
 	if got, err := os.ReadFile(dir + "/f"); err != nil || !bytes.Equal(got, f.data) {
 		t.Errorf("%d bytes that differ, %v", len(got), err)
 	}
-	if got, want := s.Wrote().Of(RungDirect), int64(f.pieces()-1)*partialPiece; got != want {
+	if got, want := s.Wrote().Of(fileset.IODirect), int64(f.pieces()-1)*partialPiece; got != want {
 		t.Errorf("%d bytes went past the page cache, want %d", got, want)
 	}
 }
@@ -371,7 +373,7 @@ func TestDirectWriteInPlaceOfCachedPages(t *testing.T) {
 	if err := os.WriteFile(dir+"/f", old, 0o600); err != nil { // its pages are dirty
 		t.Fatal(err)
 	}
-	s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+	s := sinkInto(t, dir, SinkOptions{IO: fileset.IODirect})
 	e := fileEntry("f", string(now))
 	temp, err := s.OpenInPlace(e, nil)
 	if err != nil {
@@ -389,7 +391,7 @@ func TestDirectWriteInPlaceOfCachedPages(t *testing.T) {
 	if got, err := os.ReadFile(dir + "/f"); err != nil || !bytes.Equal(got, old) {
 		t.Errorf("%d bytes that differ, %v", len(got), err)
 	}
-	if s.Wrote().Of(RungDirect) != 2*leastDirect {
+	if s.Wrote().Of(fileset.IODirect) != 2*leastDirect {
 		t.Error("nothing went past the page cache")
 	}
 }
@@ -397,7 +399,7 @@ func TestDirectWriteInPlaceOfCachedPages(t *testing.T) {
 // A stream, whose size is not known, keeps no space behind its end.
 func TestDirectWriteOfAStream(t *testing.T) {
 	dir := directDir(t)
-	s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+	s := sinkInto(t, dir, SinkOptions{IO: fileset.IODirect})
 	e := fileEntry("f", "")
 	e.Size = 1 << 42
 	temp, err := s.Create(e, nil)

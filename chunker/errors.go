@@ -38,8 +38,6 @@ var (
 	ErrTaken = errors.New("the file system takes the name for another one, which is there")
 	// ErrKept: something that the sink must keep is there.
 	ErrKept = errors.New("it exists already, and is kept")
-	// ErrReserved: the name has the form of the names of temporary files.
-	ErrReserved = errors.New("the name is reserved for gdrcp's temporary files, which may be removed")
 	// ErrSpared: the copy's own manifest will have the name.
 	ErrSpared = errors.New("the manifest that this copy writes gets that name")
 	// ErrNotEmpty: a directory that was to be deleted holds something that stays.

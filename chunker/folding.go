@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -72,7 +73,7 @@ const casefoldFlag = 0x40000000
 // tryNames makes a name in a staging directory of its own, which belongs to no tree, and
 // finds out whether one of the other names leads there. foldUnknown: it could not try.
 func tryNames(dirfd int, name string, others ...string) folding {
-	stage := stagePrefix + randomDigits() + "-" + randomDigits()
+	stage := fileset.RandomStage()
 	if uninterrupted(func() error { return unix.Mkdirat(dirfd, stage, 0o700) }) != nil {
 		return foldUnknown
 	}

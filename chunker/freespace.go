@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fileset"
 )
 
 // FileSystem is a file system that entries go to. The sink keeps it open, and closes
@@ -42,7 +44,7 @@ func (s *Sink) nearestDir(path string) *dirHandle {
 	if err != nil {
 		return s.base.retain()
 	}
-	dir, _ := splitPath(target)
+	dir, _ := fileset.SplitPath(target)
 	if h, err := s.dir(dir); err == nil {
 		return h
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/fusetest"
 	"gdrcp/manifest"
 )
@@ -92,7 +93,7 @@ func (d *fuseDir) set(fails string, damage []byte) {
 // name is a temporary file's without its digits.
 func (n *fuseNode) name() string {
 	name := filepath.Base(n.Path(nil))
-	if isTempName([]byte(name)) {
+	if fileset.IsTemp([]byte(name)) {
 		return "TEMP"
 	}
 	return name

@@ -3,6 +3,7 @@ package chunker
 import (
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -27,7 +28,7 @@ func (s *Sink) Standing(path string) (Published, error) {
 		return Published{}, err
 	}
 	var st unix.Stat_t
-	dir, leaf := splitPath(target)
+	dir, leaf := fileset.SplitPath(target)
 	h, err := s.dir(dir)
 	if err == nil {
 		err = s.find(h, leaf, &st)
@@ -95,7 +96,7 @@ func (s *Sink) lookInTheWay(parent *dirHandle, leaf string) (there manifest.Inod
 // renames it. A cleaner may remove the temporary name: then linkAt tries again.
 func (s *Sink) linkAt(from *dirHandle, fromLeaf string, parent *dirHandle, leaf string, want manifest.Inode) (err error) {
 	for range createTries {
-		name := tempName()
+		name := fileset.TempName()
 		if err = uninterrupted(func() error { return unix.Linkat(from.fd, fromLeaf, parent.fd, name, 0) }); err != nil {
 			return err
 		}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fileset"
 )
 
 // publish writes a file and returns what links to it need.
@@ -31,7 +33,7 @@ func TestLink(t *testing.T) {
 	s := sinkInto(t, dir, SinkOptions{})
 	to := publish(t, s, "d/first", "new")
 	for path, want := range map[string]error{
-		"new": nil, "d/old": nil, "link": nil, "d/first": nil, "d/dir": ErrIsDir, "fifo": ErrInTheWay, "../x": ErrEscape, tempName(): ErrReserved, "none/x": unix.ENOENT,
+		"new": nil, "d/old": nil, "link": nil, "d/first": nil, "d/dir": ErrIsDir, "fifo": ErrInTheWay, "../x": ErrEscape, fileset.TempName(): fileset.ErrReserved, "none/x": unix.ENOENT,
 	} {
 		if err := s.Link(fileEntry(path, "new"), to); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", path, err, want)

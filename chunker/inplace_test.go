@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -350,7 +351,7 @@ func TestInPlaceLeavesNoLeftovers(t *testing.T) {
 	for _, f := range []*partialFile{f, other} {
 		f.cutOff(t, s, 2, 4)
 	}
-	makeTree(t, dir, "f=old", tempName()+"=left")
+	makeTree(t, dir, "f=old", fileset.TempName()+"=left")
 	before := len(namesIn(t, dir))
 	s = sinkInto(t, dir, SinkOptions{})
 	temp, err := s.OpenInPlace(f.entry, nil)

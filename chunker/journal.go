@@ -3,7 +3,6 @@ package chunker
 import (
 	"bufio"
 	"bytes"
-	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -14,6 +13,7 @@ import (
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -50,7 +50,6 @@ import (
 const (
 	journalMagic    = "GDRCPJ01"
 	journalHeader   = 120
-	journalPrefix   = ".gdrcp-journal-"
 	recordHeader    = 16
 	runBytes        = 8 + 32
 	maxRecordRuns   = 256
@@ -65,23 +64,6 @@ const (
 type PieceRun struct {
 	Digest manifest.Digest
 	Pieces uint64
-}
-
-// journalName is the name of the journal of the file that gets the name leaf.
-func journalName(leaf string) string {
-	sum := sha256.Sum256([]byte(leaf))
-	return journalPrefix + hex.EncodeToString(sum[:tempDigits/2])
-}
-
-// isJournalName reports whether journalName could have made a name.
-func isJournalName(name []byte) bool {
-	digits, ok := bytes.CutPrefix(name, []byte(journalPrefix))
-	return ok && len(digits) == tempDigits && len(bytes.Trim(digits, "0123456789abcdef")) == 0
-}
-
-// isReservedName reports whether a name is for this package's own files.
-func isReservedName(name []byte) bool {
-	return isTempName(name) || isJournalName(name) || isStageName(name)
 }
 
 // BootID is the kernel's name for the time since the machine was started, as text
@@ -147,7 +129,7 @@ func decodeJournalHead(b []byte) (h journalHead, seed uint64, err error) {
 		partial: Partial{Source: [16]byte(b[64:80]), PieceBytes: int64(le.Uint64(b[88:])), Hash: manifest.Algorithm(b[96])},
 	}
 	head := manifest.Header{Algorithm: h.partial.Hash, PieceBytes: h.partial.PieceBytes}
-	if !isTempName(name) || h.size < 0 || head.Check() != nil {
+	if !fileset.IsTemp(name) || h.size < 0 || head.Check() != nil {
 		return h, 0, errJournal
 	}
 	return h, seed, nil

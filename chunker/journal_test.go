@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -159,7 +160,7 @@ func FuzzJournal(f *testing.F) {
 	f.Add([]byte{}, byte(recordPieces), uint64(0), uint64(3))
 	f.Add([]byte(journalMagic), byte(recordMark), uint64(1<<63), uint64(1<<63))
 	f.Fuzz(func(t *testing.T, more []byte, kind byte, first, pieces uint64) {
-		head := journalHead{temp: tempName(), partial: Partial{Hash: manifest.XXH3, PieceBytes: partialPiece}, size: 1 << 20}
+		head := journalHead{temp: fileset.TempName(), partial: Partial{Hash: manifest.XXH3, PieceBytes: partialPiece}, size: 1 << 20}
 		b := head.encode()
 		if len(more) > len(b) {
 			b = bytes.Clone(more)
@@ -168,7 +169,7 @@ func FuzzJournal(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !isTempName([]byte(head.temp)) {
+		if !fileset.IsTemp([]byte(head.temp)) {
 			t.Fatalf("a journal of %q", head.temp)
 		}
 		b = (&record{kind: recordPieces, runs: []PieceRun{{Pieces: 2}}}).append(b, seed)

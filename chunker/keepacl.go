@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -228,7 +229,7 @@ func (s *Sink) giveRights(f aclsOf, a *Attributes, mode uint32, st *unix.Stat_t,
 	if s.hasRights(f, a, mode, st) {
 		return nil
 	}
-	if err := s.lacks(AttributeMode, entry, dir, chmod(s.withoutACL(a, mode, st))); err != nil {
+	if err := s.lacks(fileset.AttributeMode, entry, dir, chmod(s.withoutACL(a, mode, st))); err != nil {
 		return opErr("set mode of", s.placeOf(entry), err)
 	}
 	return s.setACLs(f, a, mode, st, entry, dir)
@@ -257,7 +258,7 @@ func (s *Sink) setACLs(f aclsOf, a *Attributes, mode uint32, st *unix.Stat_t, en
 	if f.dir {
 		err = cmp.Or(err, f.set(DefaultACL, a.acls().Default))
 	}
-	return opErr("set ACL of", s.placeOf(entry), s.lacks(AttributeACL, entry, dir, err))
+	return opErr("set ACL of", s.placeOf(entry), s.lacks(fileset.AttributeACL, entry, dir, err))
 }
 
 // NoID is the ID of an entry that names nobody.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -45,7 +46,7 @@ func (b *ListBuilder) Close() error { return b.stack.spill.close() }
 // Add adds a name, read as by CleanListed, and the directories on the way to
 // it. Errors wrap manifest.ErrPath where no entry can have such a name.
 func (b *ListBuilder) Add(name string) error {
-	item := CleanListed(name)
+	item := fileset.CleanListed(name)
 	if err := manifest.CheckPath(item.Path); err != nil {
 		return fmt.Errorf("%q: %w", name, err)
 	}
@@ -197,17 +198,17 @@ func (l *List) Names() Names {
 type listReader struct{ in *bufio.Reader }
 
 // Next implements Names.
-func (r *listReader) Next() (Listed, error) {
+func (r *listReader) Next() (fileset.Listed, error) {
 	var head [3]byte
 	if _, err := io.ReadFull(r.in, head[:]); err != nil {
-		return Listed{}, err
+		return fileset.Listed{}, err
 	}
 	path := make([]byte, binary.NativeEndian.Uint16(head[1:]))
 	if _, err := io.ReadFull(r.in, path); err != nil {
-		return Listed{}, fmt.Errorf("read a list of names: %w", err)
+		return fileset.Listed{}, fmt.Errorf("read a list of names: %w", err)
 	}
 	flags := head[0]
-	item := Listed{Path: string(path), Named: flags&listNamed != 0, Contents: flags&listContents != 0, Implied: flags&listImplied != 0}
+	item := fileset.Listed{Path: string(path), Named: flags&listNamed != 0, Contents: flags&listContents != 0, Implied: flags&listImplied != 0}
 	if item.Path == "" {
 		item.Path = "."
 	}

@@ -8,23 +8,15 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-)
 
-// Listed is a name in a list of names to copy.
-type Listed struct {
-	Path string
-	// Named: the list has the name itself. A directory is then walked if the walk is
-	// recursive.
-	Named bool
-	// Contents: the entries directly in the directory are copied with it.
-	Contents bool
-	// Implied: the name is a directory on the way to a name of the list.
-	Implied bool
-}
+	"gdrcp/internal/fileset"
+)
 
 // Names gives the names of a list in the order of a walk, each once, and before a name
 // every directory on the way to it. At the end of the list it returns io.EOF.
-type Names interface{ Next() (Listed, error) }
+type Names interface {
+	Next() (fileset.Listed, error)
+}
 
 // takeMode says which contents of a directory belong to a walk.
 type takeMode uint8
@@ -44,16 +36,16 @@ const lookAhead = 4096
 // listing is where a walk is in its list.
 type listing struct {
 	names Names
-	err   error    // of names, when it gave one
-	queue []Listed // read ahead
-	head  Listed   // the next name
-	path  []byte   // of it
+	err   error            // of names, when it gave one
+	queue []fileset.Listed // read ahead
+	head  fileset.Listed   // the next name
+	path  []byte           // of it
 	ended bool
 	// survivor is a name that exists and is not left out.
 	survivor string
 	// item is what the list says of the entry that is being looked at. inDir: the entry
 	// was found in its directory.
-	item  Listed
+	item  fileset.Listed
 	inDir bool
 }
 
@@ -80,15 +72,15 @@ func (t *listing) next() error {
 }
 
 // ahead returns the n-th name behind the head, or false if there is none.
-func (t *listing) ahead(n int) (Listed, bool) {
+func (t *listing) ahead(n int) (fileset.Listed, bool) {
 	for len(t.queue) <= n && t.err == nil {
-		var item Listed
+		var item fileset.Listed
 		if item, t.err = t.names.Next(); t.err == nil {
 			t.queue = append(t.queue, item)
 		}
 	}
 	if len(t.queue) <= n {
-		return Listed{}, false
+		return fileset.Listed{}, false
 	}
 	return t.queue[n], true
 }
@@ -133,7 +125,7 @@ func (w *Walker) advance(l *level) error {
 	chosen, _ := w.peek(l)
 	name, more := w.names.peek(&l.names)
 	t.inDir = more && bytes.Equal(name, chosen)
-	t.item = Listed{}
+	t.item = fileset.Listed{}
 	listed := bytes.Equal(t.below(l.path), chosen) && !t.ended
 	if listed {
 		t.item = t.head
@@ -250,27 +242,5 @@ func (w *Walker) survives(path string) bool {
 // isUnlistedTop reports whether an entry is a top that the walk needs only for entries
 // below it.
 func (w *Walker) isUnlistedTop(f *Found) bool {
-	return w.list != nil && f.Problem == nil && f.Entry.Path == "." && w.list.item == Listed{}
-}
-
-// CleanListed reads a name as rsync reads those of --files-from: relative to the
-// source, whatever it begins with, "." and empty components cut, ".." never
-// above the source. A slash at the end, or "." or "..", names a directory's
-// contents too.
-func CleanListed(name string) Listed {
-	var parts []string
-	item := Listed{Named: true}
-	for part := range strings.SplitSeq(name, "/") {
-		item.Contents = part == "" || part == "." || part == ".."
-		switch {
-		case part == ".." && len(parts) > 0:
-			parts = parts[:len(parts)-1]
-		case !item.Contents:
-			parts = append(parts, part)
-		}
-	}
-	if item.Path = strings.Join(parts, "/"); item.Path == "" {
-		item.Path, item.Contents = ".", true
-	}
-	return item
+	return w.list != nil && f.Problem == nil && f.Entry.Path == "." && w.list.item == fileset.Listed{}
 }

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -38,7 +39,7 @@ func (s *Sink) Look(path string) (Standing, error) {
 		}
 		return standingOf(&st), nil
 	}
-	dir, leaf := splitPath(target)
+	dir, leaf := fileset.SplitPath(target)
 	h, err := s.dir(dir)
 	if err == nil {
 		defer h.release()
@@ -64,7 +65,7 @@ func (s *Sink) Look(path string) (Standing, error) {
 
 // lstat looks at what is at target.
 func (s *Sink) lstat(target string, st *unix.Stat_t) error {
-	dir, leaf := splitPath(target)
+	dir, leaf := fileset.SplitPath(target)
 	h, err := s.dir(dir)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -78,7 +79,7 @@ func TestTry(t *testing.T) {
 		{manifest.Dir, ".", nil}, {manifest.Dir, "d", nil}, {manifest.Dir, "new", nil}, {manifest.File, "new/f", nil}, {manifest.File, "f", nil},
 		{manifest.File, "l", nil}, {manifest.Symlink, "f", nil}, {manifest.Dir, "f", ErrNotDir}, {manifest.Dir, "l", ErrNotDir},
 		{manifest.File, "d", ErrIsDir}, {manifest.Symlink, "d", ErrIsDir}, {manifest.File, "f/x", ErrNotDir}, {manifest.File, "l/x", ErrNotDir},
-		{manifest.File, tempName(), ErrReserved}, {manifest.File, ".", ErrIsDir}, {manifest.File, "../x", ErrEscape},
+		{manifest.File, fileset.TempName(), fileset.ErrReserved}, {manifest.File, ".", ErrIsDir}, {manifest.File, "../x", ErrEscape},
 	} {
 		if err := s.Try(&manifest.Entry{Type: c.kind, Path: c.path}); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
 			t.Errorf("%c %q: %v, want %v", c.kind, c.path, err, c.want)

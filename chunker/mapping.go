@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fileset"
 )
 
 // Mapping is a range of a file in memory, mapped into this process (mmap(2), MAP_SHARED), so
@@ -115,7 +117,7 @@ type mappable struct {
 }
 
 // IsMappable reports whether Map can give a device the file's own pages: it lies in memory (tmpfs
-// or hugetlbfs), its tree is read by RungAuto or RungRegistered, and it has no holes. A device
+// or hugetlbfs), its tree is read by IOAuto or IORegistered, and it has no holes. A device
 // that reads a hole of a tmpfs has the kernel fill it. Of a ramfs nobody can tell whether files
 // have holes, and pages of a file on DAX cannot be pinned for long (check_vma_flags, Linux 6.18),
 // so these have none of this. The first call asks the kernel.
@@ -123,7 +125,7 @@ func (f *File) IsMappable() bool { return f.mapUnit() > 0 }
 
 func (f *File) mapUnit() int {
 	f.mapped.find.Do(func() {
-		if !f.tree.io.registers() || f.opened.Size == 0 {
+		if !registers(f.tree.io) || f.opened.Size == 0 {
 			return
 		}
 		var st unix.Statx_t
@@ -170,11 +172,11 @@ func (f *File) Map(off int64, n int) (*Mapping, error) {
 }
 
 // NoteMapped counts bytes that a device has read from a mapping of the file.
-func (f *File) NoteMapped(n int) { f.tree.read.add(RungRegistered, n) }
+func (f *File) NoteMapped(n int) { f.tree.read.Add(fileset.IORegistered, n) }
 
 // IsMappable reports whether Map can give a device the file's own pages to write to: the file is
 // being written, began empty, lies in a tmpfs, gets no holes (ExpectHoles), and its sink writes
-// by RungAuto or RungRegistered. A hugetlbfs is none of these: it has no write(2), by which a file's end, and what
+// by IOAuto or IORegistered. A hugetlbfs is none of these: it has no write(2), by which a file's end, and what
 // comes another way, is written.
 func (t *Temp) IsMappable() bool {
 	t.mu.RLock()
@@ -184,7 +186,7 @@ func (t *Temp) IsMappable() bool {
 
 // isMappable is IsMappable for a file that is being written. The caller holds mu.
 func (t *Temp) isMappable() bool {
-	return t.sink.opt.IO.registers() && !t.sparse && !t.resumed && !t.IsCopy() && t.sink.deviceOf(t.dir).rungs.fsType == unix.TMPFS_MAGIC
+	return registers(t.sink.opt.IO) && !t.sparse && !t.resumed && !t.IsCopy() && t.sink.deviceOf(t.dir).rungs.fsType == unix.TMPFS_MAGIC
 }
 
 // Map maps n bytes of the file from off on, both whole pages within the entry's size, to be
@@ -234,7 +236,7 @@ func (t *Temp) Landed(off int64, n int) error {
 	if err := t.checkRange(n, off); err != nil {
 		return err
 	}
-	t.sink.wrote.add(RungRegistered, n)
+	t.sink.wrote.Add(fileset.IORegistered, n)
 	t.arrived(off, n)
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -84,7 +85,7 @@ func TestMappingHasTheFilesBytes(t *testing.T) {
 		closeMapping(t, m)
 	}
 	f.NoteMapped(5)
-	if n := tree.Read().Of(RungRegistered); n != 5 {
+	if n := tree.Read().Of(fileset.IORegistered); n != 5 {
 		t.Errorf("%d bytes are counted, want 5", n)
 	}
 }
@@ -143,7 +144,7 @@ func TestFileIsNotMappedWhereThatIsOfNoUse(t *testing.T) {
 	})
 	t.Run("another rung", func(t *testing.T) {
 		tree, f, _ := openMemoryFile(t, make([]byte, page))
-		tree.ReadBy(RungBuffered)
+		tree.ReadBy(fileset.IOBuffered)
 		refuses(t, f)
 	})
 	t.Run("holes", func(t *testing.T) {

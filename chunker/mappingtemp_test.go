@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -119,7 +120,7 @@ func TestMappedFileIsPublished(t *testing.T) {
 			if got, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || !bytes.Equal(got, data) {
 				t.Errorf("it has %d bytes, want %d, or others (%v)", len(got), len(data), err)
 			}
-			if n := s.Wrote().Of(RungRegistered) + s.Wrote().Of(RungBuffered); n != int64(len(data)) {
+			if n := s.Wrote().Of(fileset.IORegistered) + s.Wrote().Of(fileset.IOBuffered); n != int64(len(data)) {
 				t.Errorf("%d bytes are counted, want %d", n, len(data))
 			}
 			if ahead := s.deviceOf(s.base).rungs.aheadBytes.Load(); ahead != 0 {
@@ -144,7 +145,7 @@ func TestTempIsNotMappedWhereThatIsOfNoUse(t *testing.T) {
 		}
 	}
 	t.Run("another rung", func(t *testing.T) {
-		_, temp := createIn(t, tmpfsDir(t), SinkOptions{IO: RungBuffered}, 4*page)
+		_, temp := createIn(t, tmpfsDir(t), SinkOptions{IO: fileset.IOBuffered}, 4*page)
 		refuses(t, temp)
 	})
 	t.Run("holes", func(t *testing.T) {
@@ -353,7 +354,7 @@ func TestPartsAreMappedAtOnce(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("it has %d bytes, want %d, or others (%v)", len(got), len(data), err)
 	}
-	if n := s.Wrote().Of(RungRegistered); n != part*parts*3/4 {
+	if n := s.Wrote().Of(fileset.IORegistered); n != part*parts*3/4 {
 		t.Errorf("%d bytes landed, want %d", n, part*parts*3/4)
 	}
 	if ahead := s.deviceOf(s.base).rungs.aheadBytes.Load(); ahead != 0 {

@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"gdrcp/internal/fileset"
 )
 
 // tryMapping is a register for TrialMap that counts its calls.
@@ -57,7 +59,7 @@ func TestTrialOfReading(t *testing.T) {
 	noLeaks(t)
 	checkTrials(t, f, 2<<20+1, 2<<20+1)
 	checkTrials(t, f, 16<<20, len(data))
-	if n := tree.Read().Of(RungBuffered) + tree.Read().Of(RungRegistered); n != 0 {
+	if n := tree.Read().Of(fileset.IOBuffered) + tree.Read().Of(fileset.IORegistered); n != 0 {
 		t.Errorf("%d bytes of trials are counted", n)
 	}
 	if err := os.Truncate(path, 1<<20); err != nil {
@@ -76,7 +78,7 @@ func TestTrialOfWriting(t *testing.T) {
 	checkTrials(t, temp, 2<<20, 2<<20)
 	checkTrials(t, temp, 2<<20+1, 2<<20+os.Getpagesize())
 	wantTree(t, dir, before...)
-	if n := s.Wrote().Of(RungBuffered) + s.Wrote().Of(RungRegistered); n != 0 {
+	if n := s.Wrote().Of(fileset.IOBuffered) + s.Wrote().Of(fileset.IORegistered); n != 0 {
 		t.Errorf("%d bytes of trials are counted", n)
 	}
 	if ahead := s.deviceOf(s.base).rungs.aheadBytes.Load(); ahead != 0 {

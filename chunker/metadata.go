@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -32,13 +33,13 @@ type Attributes struct {
 	// not, the entry lacks its owner or group: see Sink.TakeUnkept.
 	UID, GID int
 	// Xattrs are set where the sink keeps extended attributes.
-	Xattrs Xattrs
+	Xattrs fileset.Xattrs
 	// ACLs are set, or taken away, if the sink keeps ACLs. They are as Check wants them.
 	ACLs ACLs
 }
 
 // xattrs returns an entry's extended attributes; a nil a has none.
-func (a *Attributes) xattrs() Xattrs {
+func (a *Attributes) xattrs() fileset.Xattrs {
 	if a == nil {
 		return nil
 	}
@@ -173,7 +174,7 @@ func (s *Sink) applyToLink(e *manifest.Entry, a *Attributes, dir *dirHandle, nam
 		if err == nil {
 			err = a.chown(&st, func(uid, gid int) error { return unix.Fchownat(dir.fd, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW) })
 		}
-		if err := s.lacks(AttributeOwner, e.Path, dir, err); err != nil {
+		if err := s.lacks(fileset.AttributeOwner, e.Path, dir, err); err != nil {
 			return opErr(setOwner, s.placeOf(e.Path), err)
 		}
 	}
@@ -185,7 +186,7 @@ func (s *Sink) applyToLink(e *manifest.Entry, a *Attributes, dir *dirHandle, nam
 	if !s.opt.Keep.Times {
 		return nil
 	}
-	return s.lacks(AttributeTime, e.Path, dir, s.deviceOf(dir).setMtime(manifest.Symlink, dir.fd, name, nil, e.MtimeNs))
+	return s.lacks(fileset.AttributeTime, e.Path, dir, s.deviceOf(dir).setMtime(manifest.Symlink, dir.fd, name, nil, e.MtimeNs))
 }
 
 // withhold keeps everybody but the owner out of a directory that was just made, until
@@ -270,5 +271,5 @@ func (t *Temp) applyMode() error {
 	if err != nil && t.want&0o7000 != 0 && !t.sink.opt.RequireAttributes {
 		_ = fchmod(t.fd, t.want&0o777)
 	}
-	return t.sink.lacks(AttributeMode, t.path, t.dir, err)
+	return t.sink.lacks(fileset.AttributeMode, t.path, t.dir, err)
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -186,7 +187,7 @@ func TestOwnersDeniedToRoot(t *testing.T) {
 				want("file", err, false)
 				want("link", s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: "dir/link", Target: "x", Mode: 0o777}, a), required)
 				want("end", s.FinishDirs(), false)
-				wantUnkept(t, s, !required, Unkept{AttributeOwner, ".", 3, "dir/file", unix.EPERM.Error()})
+				wantUnkept(t, s, !required, fileset.Unkept{Attribute: fileset.AttributeOwner, Dir: ".", Entries: 3, First: "dir/file", Reason: unix.EPERM.Error()})
 			}
 		})
 		names := map[string]uint32{"dir": 0o700}
@@ -205,7 +206,7 @@ func TestOwnersDeniedToRoot(t *testing.T) {
 }
 
 // wantUnkept checks what was not kept since the last call, if anything.
-func wantUnkept(t *testing.T, s *Sink, any bool, want ...Unkept) {
+func wantUnkept(t *testing.T, s *Sink, any bool, want ...fileset.Unkept) {
 	t.Helper()
 	if !any {
 		want = nil

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -245,7 +246,7 @@ func TestForeignDirectory(t *testing.T) {
 				t.Error(err)
 			}
 			why := unix.EPERM.Error()
-			wantUnkept(t, s, !required, Unkept{AttributeTime, ".", 1, "d", why}, Unkept{AttributeMode, ".", 1, "d", why})
+			wantUnkept(t, s, !required, fileset.Unkept{Attribute: fileset.AttributeTime, Dir: ".", Entries: 1, First: "d", Reason: why}, fileset.Unkept{Attribute: fileset.AttributeMode, Dir: ".", Entries: 1, First: "d", Reason: why})
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}

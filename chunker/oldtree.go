@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -87,7 +88,7 @@ func (u *Surplus) List(told func(Removal)) error {
 // takeOld goes past a name that the source has, too. What is at the name is lost if one of both
 // is a directory and the other is not.
 func (u *Surplus) takeOld(l *surplusLevel, leaf string, isDir bool) error {
-	dir, name := splitPath(u.sink.leaf + "/" + joinPath(l.path, leaf))
+	dir, name := fileset.SplitPath(u.sink.leaf + "/" + fileset.JoinPath(l.path, leaf))
 	h, err := u.sink.dir(dir)
 	if err != nil {
 		return nil // changed meanwhile: what is lost then is not known

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fileset"
 )
 
 // TestReplacedWithoutAQuestion: a directory is replaced if a copy made it, if it has nothing at
@@ -44,7 +46,7 @@ func TestReplacedWithoutAQuestion(t *testing.T) {
 				if c.is == moved {
 					at = dir + "/first"
 				}
-				s := wholeSink(t, dir, at[len(dir)+1:], NewStageID())
+				s := wholeSink(t, dir, at[len(dir)+1:], fileset.NewStageID())
 				putEach(t, s, c.old...)
 				appear(t, s)
 				s.Close()
@@ -52,7 +54,7 @@ func TestReplacedWithoutAQuestion(t *testing.T) {
 					t.Fatal(err)
 				}
 			case copied:
-				s := wholeSink(t, dir, "other", NewStageID())
+				s := wholeSink(t, dir, "other", fileset.NewStageID())
 				putEach(t, s, c.old...)
 				appear(t, s)
 				s.Close()
@@ -63,7 +65,7 @@ func TestReplacedWithoutAQuestion(t *testing.T) {
 				makeTree(t, dir, "tree/")
 				makeTree(t, at, c.old...)
 			}
-			s := openSink(t, SinkOptions{Dest: dir + "/tree", Whole: &Whole{ID: NewStageID(), Force: c.is == forced}})
+			s := openSink(t, SinkOptions{Dest: dir + "/tree", Whole: &Whole{ID: fileset.NewStageID(), Force: c.is == forced}})
 			defer s.Close()
 			wholeTop(t, s)
 			putEach(t, s, source...)
@@ -114,7 +116,7 @@ func TestReplacedWithoutAQuestion(t *testing.T) {
 // made it.
 func TestReplacedMeanwhile(t *testing.T) {
 	dir := t.TempDir()
-	s := openSink(t, SinkOptions{Dest: dir + "/tree", Whole: &Whole{ID: NewStageID()}})
+	s := openSink(t, SinkOptions{Dest: dir + "/tree", Whole: &Whole{ID: fileset.NewStageID()}})
 	wholeTop(t, s)
 	putEach(t, s, "a=A")
 	makeTree(t, dir, "tree/", "tree/precious=1")
@@ -130,7 +132,7 @@ func TestOldTreeGetsAName(t *testing.T) {
 	for _, force := range []bool{false, true} {
 		dir := t.TempDir()
 		makeTree(t, dir, "tree/", "tree/a=old")
-		s := openSink(t, SinkOptions{Dest: dir + "/tree", Whole: &Whole{ID: NewStageID(), Force: force}})
+		s := openSink(t, SinkOptions{Dest: dir + "/tree", Whole: &Whole{ID: fileset.NewStageID(), Force: force}})
 		wholeTop(t, s)
 		putEach(t, s, "a=A")
 		u := s.Replaced(func() {}, nil)
@@ -155,7 +157,7 @@ func TestOldTreeGetsAName(t *testing.T) {
 func TestOldTreeThatCannotBeListed(t *testing.T) {
 	dir := t.TempDir()
 	makeTree(t, dir, "tree/", "tree/z=precious")
-	s := openSink(t, SinkOptions{Dest: dir + "/tree", Whole: &Whole{ID: NewStageID()}})
+	s := openSink(t, SinkOptions{Dest: dir + "/tree", Whole: &Whole{ID: fileset.NewStageID()}})
 	defer s.Close()
 	wholeTop(t, s)
 	putEach(t, s, "a=A")
@@ -185,7 +187,7 @@ func TestOldTreeThatCannotBeListed(t *testing.T) {
 // TestMarkIsNotCopied: -X neither reads the mark of a tree, nor sets or removes one.
 func TestMarkIsNotCopied(t *testing.T) {
 	dir := t.TempDir()
-	s := wholeSink(t, dir, "tree", NewStageID())
+	s := wholeSink(t, dir, "tree", fileset.NewStageID())
 	appear(t, s)
 	s.Close()
 	fd, err := openat(unix.AT_FDCWD, dir+"/tree", dirFlags, 0)
@@ -200,13 +202,13 @@ func TestMarkIsNotCopied(t *testing.T) {
 		t.Fatal("the tree has no mark")
 	}
 	calls, h := xattrsOfFD(fd), s.base
-	if x, err := calls.read(false); err != nil || x.has(treeMark) {
+	if x, err := calls.read(false); err != nil || x.Has(treeMark) {
 		t.Errorf("read %q, %v", x, err)
 	}
 	if err := s.replaceXattrs(calls, nil, ".", h); err != nil {
 		t.Error(err)
 	}
-	forged := Xattrs(append([]byte{byte(len(treeMark))}, treeMark...))
+	forged := fileset.Xattrs(append([]byte{byte(len(treeMark))}, treeMark...))
 	if err := s.replaceXattrs(calls, append(append(forged, 1), '!'), ".", h); err != nil {
 		t.Error(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fileset"
 )
 
 // A lock of flock(2) says that a file is in use. On some file systems the lock may be
@@ -37,7 +39,7 @@ func fsType(fd int) uint32 { return uint32(statfs(fd).Type) }
 
 // nowIn makes a file, because the clocks of hosts and of servers of files differ.
 func nowIn(dirfd int) (int64, bool) {
-	name := tempName()
+	name := fileset.TempName()
 	fd, err := openat(dirfd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return 0, false

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fileset"
 )
 
 // onNFS makes a sink take its file system for one on which locks may be local to a host,
@@ -80,7 +82,7 @@ func TestFilesOfOtherHosts(t *testing.T) {
 		{"delete", func(s *Sink, dir string) {
 			s.AllowDelete(DeleteRules{Most: -1, Told: func(Removal) {}})
 			r := s.newRemover()
-			r.unlink(s.base.fd, filepath.Base(only(t, dir, isTempName)), "x")
+			r.unlink(s.base.fd, filepath.Base(only(t, dir, fileset.IsTemp)), "x")
 			r.close()
 		}},
 	} {
@@ -277,22 +279,22 @@ func TestTwoHostsGoOn(t *testing.T) {
 func TestTreesOfOtherHosts(t *testing.T) {
 	noLeaks(t)
 	dir := t.TempDir()
-	mine := NewStageID()
+	mine := fileset.NewStageID()
 	left := wholeSink(t, dir, "tree", mine)
 	putEach(t, left, "a=A")
 	left.Close()
-	adopts := func(id StageID, later time.Duration) bool {
+	adopts := func(id fileset.StageID, later time.Duration) bool {
 		t.Helper()
 		s := onNFS(openSink(t, SinkOptions{Dest: filepath.Join(dir, "other"), Whole: &Whole{ID: id, Force: true}}), later)
 		s.leaf, s.stage.leaf = "tree", "tree"
-		s.stage.name = stageStem("tree") + filepath.Base(s.stage.name)[len(stageStem("tree")):]
+		s.stage.name = fileset.StageStem("tree") + filepath.Base(s.stage.name)[len(fileset.StageStem("tree")):]
 		if err := s.adoptStage(); err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
 		return s.IsAdopted()
 	}
-	if adopts(NewStageID(), elsewhereAge-time.Minute) {
+	if adopts(fileset.NewStageID(), elsewhereAge-time.Minute) {
 		t.Error("another copy adopts it")
 	}
 	if !adopts(mine, 0) {
@@ -304,7 +306,7 @@ func TestTreesOfOtherHosts(t *testing.T) {
 		t.Errorf("a sweep left %q", got)
 	}
 	s.Close()
-	if !adopts(NewStageID(), elsewhereAge+time.Minute) {
+	if !adopts(fileset.NewStageID(), elsewhereAge+time.Minute) {
 		t.Error("an old one is not adopted")
 	}
 	// One that is being removed is nobody's any more, whoever gets its lock.
@@ -313,7 +315,7 @@ func TestTreesOfOtherHosts(t *testing.T) {
 	close(stop)
 	removeLeftoverStage(s.hosts.in(s.base.fd), stagesIn(t, dir)[0], 0, time.Now(), nil, nil, stop)
 	s.Close()
-	if len(stagesIn(t, dir)) != 1 || adopts(NewStageID(), elsewhereAge+time.Minute) {
+	if len(stagesIn(t, dir)) != 1 || adopts(fileset.NewStageID(), elsewhereAge+time.Minute) {
 		t.Error("one that is being removed is adopted")
 	}
 }
@@ -375,7 +377,7 @@ func TestPartialFilesOfAnotherMount(t *testing.T) {
 // younger than what counts as left.
 func TestStagesStayYoung(t *testing.T) {
 	dir := t.TempDir()
-	s := wholeSink(t, dir, "tree", NewStageID())
+	s := wholeSink(t, dir, "tree", fileset.NewStageID())
 	putEach(t, s, "d/")
 	path := filepath.Join(dir, s.stage.name)
 	old := time.Now().Add(-stageTouchAge)

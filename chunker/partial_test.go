@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -153,8 +154,8 @@ func namesIn(t *testing.T, dir string) []string {
 }
 
 // theJournal and thePartial are the paths of the two files that a copy left in dir.
-func theJournal(t *testing.T, dir string) string { return only(t, dir, isJournalName) }
-func thePartial(t *testing.T, dir string) string { return only(t, dir, isTempName) }
+func theJournal(t *testing.T, dir string) string { return only(t, dir, fileset.IsJournal) }
+func thePartial(t *testing.T, dir string) string { return only(t, dir, fileset.IsTemp) }
 
 func only(t *testing.T, dir string, is func([]byte) bool) string {
 	t.Helper()
@@ -418,7 +419,7 @@ func TestErrorsThatAMarkMeets(t *testing.T) {
 		t.Error(err)
 	}
 	for _, name := range namesIn(t, dir) {
-		if isJournalName([]byte(name)) {
+		if fileset.IsJournal([]byte(name)) {
 			t.Error("the journal of a file that has lost something is still there")
 		}
 	}

@@ -1,9 +1,7 @@
 package chunker
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"os"
 	"slices"
@@ -13,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -43,31 +42,13 @@ type partialPlace struct {
 	leaf  string     // its name there
 }
 
-// CheckPartialDir refuses what cannot be SinkOptions.PartialDir: it is an absolute path,
-// or one name.
-func CheckPartialDir(dir string) error {
-	if strings.HasPrefix(dir, "/") {
-		if _, leaf := cutLeaf(strings.TrimRight(dir, "/")); leaf == "." || strings.IndexByte(dir, 0) >= 0 {
-			return errors.New("not the path of a directory with a name")
-		}
-		return nil
-	}
-	if dir == ".." || checkName("", dir) != nil {
-		return errors.New("neither an absolute path nor a single name")
-	}
-	if isReservedName([]byte(dir)) {
-		return ErrReserved
-	}
-	return nil
-}
-
 // placePartials looks at the directory that the user has named. It makes nothing.
 func (s *Sink) placePartials() error {
 	dir := s.opt.PartialDir
 	if dir == "" {
 		return nil
 	}
-	err := CheckPartialDir(dir)
+	err := fileset.CheckPartialDir(dir)
 	if err == nil && dir[0] != '/' {
 		s.partials.name = dir
 		return nil
@@ -75,7 +56,7 @@ func (s *Sink) placePartials() error {
 	path := strings.TrimRight(dir, "/")
 	if err == nil && s.opt.Root != nil {
 		if path, err = underRoot(path); err == nil && leadsThroughStage(path) {
-			err = ErrReserved
+			err = fileset.ErrReserved
 		}
 	}
 	if err == nil {
@@ -92,7 +73,7 @@ func (s *Sink) openPlace(path string) error {
 	missing := err == unix.ENOENT
 	if missing {
 		var above string
-		above, p.leaf = cutLeaf(path)
+		above, p.leaf = fileset.CutLeaf(path)
 		fd, err = s.openGiven(above)
 	}
 	if err != nil {
@@ -306,16 +287,15 @@ func (s *Sink) sweepPartials(dir *dirHandle) bool {
 // file system, and a directory that is renamed keeps it.
 func journalAt(dir, partials *dirHandle, leaf string) (dirfd int, name string) {
 	if partials == nil {
-		return dir.fd, journalName(leaf)
+		return dir.fd, fileset.JournalName(leaf)
 	}
-	sum := sha256.Sum256(append(binary.LittleEndian.AppendUint64(nil, dir.inode.Ino), leaf...))
-	return partials.fd, journalPrefix + hex.EncodeToString(sum[:tempDigits/2])
+	return partials.fd, fileset.JournalName(string(binary.LittleEndian.AppendUint64(nil, dir.inode.Ino)) + leaf)
 }
 
 // dropPartialsOf removes what earlier copies left of a file, wherever it may lie, unless
 // a copy is using it.
 func (s *Sink) dropPartialsOf(dir *dirHandle, leaf string) {
-	dropPartial(s.hosts.in(dir.fd), journalName(leaf))
+	dropPartial(s.hosts.in(dir.fd), fileset.JournalName(leaf))
 	if partials := s.openPartials(dir, false); partials != nil {
 		fd, name := journalAt(dir, partials, leaf)
 		dropPartial(s.hosts.in(fd), name)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -168,7 +169,7 @@ func TestRefusedPartialDirs(t *testing.T) {
 		"a/b":                      {text: "single name"},
 		"/":                        {text: "with a name"},
 		above + "/..":              {text: "with a name"},
-		tempName():                 {text: "reserved"},
+		fileset.TempName():         {text: "reserved"},
 		above + "/missing/parts":   {text: "no such file"},
 		above + "/file":            {text: "not a directory"},
 		above + "/shared":          {text: "could exchange"},
@@ -178,7 +179,7 @@ func TestRefusedPartialDirs(t *testing.T) {
 		dest + "/missing":          {text: "in the tree"},
 		"/../shared":               {root: true, text: "leads outside"},
 		"/out" + above + "/shared": {root: true, text: "leads outside"},
-		"/" + stageStem("x") + "0123456789abcdef/x": {root: true, text: "reserved"},
+		"/" + fileset.StageStem("x") + "0123456789abcdef/x": {root: true, text: "reserved"},
 	} {
 		opt := SinkOptions{Dest: dest, PartialDir: dir}
 		if c.root {
@@ -222,11 +223,11 @@ func TestPartialDirsAreReserved(t *testing.T) {
 	}
 	for _, s := range []*Sink{inEach, all} {
 		err := put(s, fileEntry("parts/x", "1"), "1")
-		if dir := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "parts", Mode: 0o755}, nil); !errors.Is(dir, ErrReserved) || !errors.Is(err, ErrReserved) {
+		if dir := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "parts", Mode: 0o755}, nil); !errors.Is(dir, fileset.ErrReserved) || !errors.Is(err, fileset.ErrReserved) {
 			t.Errorf("%q: a directory: %v, a file in it: %v", s.opt.PartialDir, dir, err)
 		}
 	}
-	if err := put(inEach, fileEntry("parts", "1"), "1"); !errors.Is(err, ErrReserved) {
+	if err := put(inEach, fileEntry("parts", "1"), "1"); !errors.Is(err, fileset.ErrReserved) {
 		t.Error("a file of that name:", err)
 	}
 	wantTree(t, dest, "parts/")

@@ -21,20 +21,3 @@ func checkName(op, name string) error {
 	}
 	return checkPath(op, name)
 }
-
-// splitPath cuts an entry's path into the directory, "." for the top, and the
-// last component.
-func splitPath(path string) (dir, leaf string) {
-	if i := strings.LastIndexByte(path, '/'); i >= 0 {
-		return path[:i], path[i+1:]
-	}
-	return ".", path
-}
-
-// joinPath returns the path of a name in an entry's directory.
-func joinPath(dir, name string) string {
-	if dir == "." {
-		return name
-	}
-	return dir + "/" + name
-}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -97,7 +98,7 @@ func TestKilledWhileWriting(t *testing.T) {
 		for _, spec := range listTree(t, dir) {
 			name, content, _ := strings.Cut(spec, "=")
 			switch {
-			case isTempName([]byte(name)):
+			case fileset.IsTemp([]byte(name)):
 				left++
 			case len(name) != 2 || content != crashContent(int(name[1]-'0')):
 				t.Errorf("round %d: %s has %d bytes and is not whole", round, name, len(content))
@@ -107,7 +108,7 @@ func TestKilledWhileWriting(t *testing.T) {
 		s.sweep(s.base)
 		still := slices.DeleteFunc(listTree(t, dir), func(spec string) bool {
 			name, _, _ := strings.Cut(spec, "=")
-			return !isTempName([]byte(name))
+			return !fileset.IsTemp([]byte(name))
 		})
 		if left == 0 || len(still) > 0 {
 			t.Errorf("round %d: %d leftovers, %d of them not removed", round, left, len(still))

@@ -6,15 +6,17 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fileset"
 )
 
 // Read counts what was read of files, by rung.
-func (t *Tree) Read() *RungBytes { return &t.read }
+func (t *Tree) Read() *fileset.IOBytes { return &t.read }
 
-// ReadBy sets the rung by which files are read; without it that is RungAuto. RungDirect is
-// taken where the file system has it, and RungDontCache reads as RungBuffered. Call it
+// ReadBy sets the rung by which files are read; without it that is IOAuto. IODirect is
+// taken where the file system has it, and IODontCache reads as IOBuffered. Call it
 // before Open.
-func (t *Tree) ReadBy(r Rung) { t.io = r }
+func (t *Tree) ReadBy(r fileset.IOMode) { t.io = r }
 
 // directReader reads a file past the page cache. The File owns it.
 type directReader struct {
@@ -45,9 +47,9 @@ func (f *File) chosenDirect() bool {
 // system of this type (statfs(2)), as far as it is not cached.
 func (t *Tree) readsDirectly(fsType, size int64) bool {
 	switch t.io {
-	case RungDirect:
+	case fileset.IODirect:
 		return !isMemory(fsType)
-	case RungAuto:
+	case fileset.IOAuto:
 		return size >= readDirectFrom && writesDirectly(fsType)
 	}
 	return false
@@ -59,7 +61,7 @@ func (f *File) Uncached(p []byte, off int64) bool {
 	if len(p) < leastDirect || !f.chosenDirect() || f.direct.align.fits(p, off) == 0 {
 		return false
 	}
-	return f.tree.io == RungDirect || f.mostlyUncached(off, int64(len(p)))
+	return f.tree.io == fileset.IODirect || f.mostlyUncached(off, int64(len(p)))
 }
 
 // mostlyUncached reports whether the page cache has less than half of a range. What reading
@@ -125,7 +127,7 @@ func (f *File) readDirect(p []byte, off int64) (int, error) {
 		case err != nil:
 			return done, opErr("read", f.path, err)
 		}
-		f.tree.read.add(RungDirect, m)
+		f.tree.read.Add(fileset.IODirect, m)
 		if done += m; m == 0 || int64(done)%f.direct.align.bytes != 0 {
 			break // the rest is told by the page cache
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 
 	"golang.org/x/sys/unix"
@@ -30,7 +31,7 @@ func dropped(t *testing.T, path string) {
 }
 
 // openIn opens a file of a directory by a tree that reads by a rung.
-func openIn(t *testing.T, dir, name string, io Rung) (*Tree, *File) {
+func openIn(t *testing.T, dir, name string, io fileset.IOMode) (*Tree, *File) {
 	t.Helper()
 	tree, err := OpenLocal([]Source{{Path: filepath.Join(dir, name), Name: name}}, false)
 	if err != nil {
@@ -71,7 +72,7 @@ func TestDirectReadsGiveWhatTheFileHolds(t *testing.T) {
 	noLeaks(t)
 	dir := directDir(t)
 	for _, size := range []int{0, 1, 4096, 64 << 10, 64<<10 + 1, 1 << 20, 3<<20 + 77} {
-		for _, rung := range []Rung{RungDirect, RungDontCache, RungBuffered} {
+		for _, rung := range []fileset.IOMode{fileset.IODirect, fileset.IODontCache, fileset.IOBuffered} {
 			t.Run(fmt.Sprint(size, " ", rung), func(t *testing.T) {
 				want := randomBytes(size)
 				path := filepath.Join(dir, "f")
@@ -84,13 +85,13 @@ func TestDirectReadsGiveWhatTheFileHolds(t *testing.T) {
 					t.Error("other bytes than the file's")
 				}
 				direct := int64(0)
-				if rung == RungDirect {
+				if rung == fileset.IODirect {
 					for left := size; left >= leastDirect; left -= 1 << 20 {
 						direct += int64(min(left, 1<<20) / 4096 * 4096)
 					}
 				}
-				if n := tree.Read().Of(RungDirect); n != direct || n+tree.Read().Of(RungBuffered) != int64(size) {
-					t.Errorf("%d bytes directly, %d through the page cache; want %d directly of %d", n, tree.Read().Of(RungBuffered), direct, size)
+				if n := tree.Read().Of(fileset.IODirect); n != direct || n+tree.Read().Of(fileset.IOBuffered) != int64(size) {
+					t.Errorf("%d bytes directly, %d through the page cache; want %d directly of %d", n, tree.Read().Of(fileset.IOBuffered), direct, size)
 				}
 			})
 		}
@@ -115,7 +116,7 @@ func testAutoReadsDirectly(t *testing.T, cached func(fd int, off, n int64) (int6
 	if err := os.WriteFile(path, want, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tree, f := openIn(t, dir, "f", RungAuto)
+	tree, f := openIn(t, dir, "f", fileset.IOAuto)
 	tree.cachedBytes = cached
 	if !f.chosenDirect() {
 		t.Skip("auto does not read past the page cache on this file system")
@@ -140,18 +141,18 @@ func testAutoReadsDirectly(t *testing.T, cached func(fd int, off, n int64) (int6
 	if _, err := f.ReadAt(make([]byte, size/2), size/2); err != nil {
 		t.Fatal(err)
 	}
-	tree, f = openIn(t, dir, "f", RungAuto)
+	tree, f = openIn(t, dir, "f", fileset.IOAuto)
 	tree.cachedBytes = cached
 	if got := readParts(t, f, size, part); !bytes.Equal(got, want) {
 		t.Error("other bytes than the file's")
 	}
-	if d, b := tree.Read().Of(RungDirect), tree.Read().Of(RungBuffered); d < size/2-part || b < size/2-part {
+	if d, b := tree.Read().Of(fileset.IODirect), tree.Read().Of(fileset.IOBuffered); d < size/2-part || b < size/2-part {
 		t.Errorf("%d bytes directly, %d through the page cache", d, b)
 	}
-	tree, f = openIn(t, dir, "f", RungBuffered)
+	tree, f = openIn(t, dir, "f", fileset.IOBuffered)
 	dropped(t, path)
-	if readParts(t, f, size, part); tree.Read().Of(RungDirect) != 0 {
-		t.Errorf("%d bytes directly where the page cache is asked for", tree.Read().Of(RungDirect))
+	if readParts(t, f, size, part); tree.Read().Of(fileset.IODirect) != 0 {
+		t.Errorf("%d bytes directly where the page cache is asked for", tree.Read().Of(fileset.IODirect))
 	}
 }
 
@@ -164,7 +165,7 @@ func TestDirectReadSeesCachedWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	dropped(t, path)
-	_, f := openIn(t, dir, "f", RungDirect)
+	_, f := openIn(t, dir, "f", fileset.IODirect)
 	if err := os.WriteFile(path, want, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +182,7 @@ func TestDirectReadOfAFileOfAnotherLength(t *testing.T) {
 	if err := os.WriteFile(path, randomBytes(256<<10), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, f := openIn(t, dir, "f", RungDirect)
+	_, f := openIn(t, dir, "f", fileset.IODirect)
 	buf, err := unix.Mmap(-1, 0, 128<<10, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		t.Fatal(err)
@@ -219,9 +220,9 @@ func TestNoDirectReadsInMemory(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "f"), want, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tree, f := openIn(t, dir, "f", RungDirect)
-	if got := readParts(t, f, len(want), 1<<20); !bytes.Equal(got, want) || tree.Read().Of(RungDirect) != 0 {
-		t.Errorf("%d bytes directly, the file's bytes: %v", tree.Read().Of(RungDirect), bytes.Equal(got, want))
+	tree, f := openIn(t, dir, "f", fileset.IODirect)
+	if got := readParts(t, f, len(want), 1<<20); !bytes.Equal(got, want) || tree.Read().Of(fileset.IODirect) != 0 {
+		t.Errorf("%d bytes directly, the file's bytes: %v", tree.Read().Of(fileset.IODirect), bytes.Equal(got, want))
 	}
 }
 

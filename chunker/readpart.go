@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"gdrcp/internal/fileset"
 )
 
 // ErrMisstated: a file holds more or less than its size says, and has not changed.
@@ -36,7 +38,7 @@ func (f *File) ReadPart(buf []byte, off, size int64, direct bool, unchanged func
 		_, err = f.ReadAt(buf, off)
 	}
 	if err == nil {
-		f.tree.read.add(RungBuffered, len(buf))
+		f.tree.read.Add(fileset.IOBuffered, len(buf))
 	}
 	isShort := errors.Is(err, io.ErrUnexpectedEOF)
 	if err == nil && !goesOn || err != nil && !isShort {

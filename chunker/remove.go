@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -368,7 +369,7 @@ func (r *remover) giveUp(top int) {
 // that another process has locked, or that another host may be using. Nobody else uses
 // what is in a staging directory.
 func (r *remover) unlink(dirfd int, name, path string) (gone bool) {
-	if strings.HasPrefix(name, tempPrefix) && isRegular(dirfd, name) {
+	if strings.HasPrefix(name, fileset.TempPrefix) && isRegular(dirfd, name) {
 		lock, unused := lockUnused(dirfd, name, false)
 		if !unused {
 			return false

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fileset"
 )
 
 // TestTreeThatIsBeingRemoved: a copy that comes while another one removes what it replaced
@@ -15,12 +17,12 @@ func TestTreeThatIsBeingRemoved(t *testing.T) {
 	noLeaks(t)
 	dir := t.TempDir()
 	makeTree(t, dir, "tree/", "tree/a=old")
-	first := wholeSink(t, dir, "tree", NewStageID())
+	first := wholeSink(t, dir, "tree", fileset.NewStageID())
 	putEach(t, first, "a=first")
 	if err := errors.Join(first.FinishDirs(), first.Commit()); err != nil {
 		t.Fatal(err)
 	}
-	second := wholeSink(t, dir, "tree", NewStageID())
+	second := wholeSink(t, dir, "tree", fileset.NewStageID())
 	if second.IsAdopted() {
 		t.Error("the second copy goes on in what the first one removes")
 	}
@@ -28,7 +30,7 @@ func TestTreeThatIsBeingRemoved(t *testing.T) {
 	if err := errors.Join(second.FinishDirs(), second.Commit()); err != nil {
 		t.Fatal(err)
 	}
-	third := wholeSink(t, dir, "tree", NewStageID())
+	third := wholeSink(t, dir, "tree", fileset.NewStageID())
 	if third.IsAdopted() {
 		t.Error("the third copy goes on in what the others remove")
 	}
@@ -58,7 +60,7 @@ func TestReplacedTreeOfAnotherCopy(t *testing.T) {
 	if err := unix.Flock(int(old.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	s := wholeSink(t, dir, "tree", NewStageID())
+	s := wholeSink(t, dir, "tree", fileset.NewStageID())
 	putEach(t, s, "a=A")
 	if err := errors.Join(s.FinishDirs(), s.Commit()); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package chunker
 import (
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -17,7 +18,7 @@ func (s *Sink) Reuse(e *manifest.Entry, a *Attributes, same func(*Standing) bool
 	if s.stage == nil || s.missing || s.checkTime(e) != nil {
 		return false
 	}
-	dir, name := splitPath(s.stage.leaf + "/" + e.Path)
+	dir, name := fileset.SplitPath(s.stage.leaf + "/" + e.Path)
 	from, err := s.dir(dir)
 	if err != nil {
 		return false

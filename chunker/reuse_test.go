@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fileset"
 )
 
 // TestReuse: a file of the tree that is replaced is in both trees only where everything
@@ -55,7 +57,7 @@ func TestReuse(t *testing.T) {
 				c.change(t, path)
 			}
 			before, _ := os.Lstat(path)
-			s := openSink(t, SinkOptions{Dest: dir + "/tree", Keep: c.keep, Whole: &Whole{ID: NewStageID(), Force: true}})
+			s := openSink(t, SinkOptions{Dest: dir + "/tree", Keep: c.keep, Whole: &Whole{ID: fileset.NewStageID(), Force: true}})
 			e := fileEntry("d/f", "same")
 			e.Mode, e.MtimeNs = 0o604, old.UnixNano()
 			wholeTop(t, s)
@@ -79,7 +81,7 @@ func TestReuse(t *testing.T) {
 func TestReuseTwice(t *testing.T) {
 	dir := t.TempDir()
 	makeTree(t, dir, "tree/", "tree/f=same")
-	s := wholeSink(t, dir, "tree", NewStageID())
+	s := wholeSink(t, dir, "tree", fileset.NewStageID())
 	defer s.Close()
 	e := fileEntry("f", "same")
 	for range 2 {

@@ -1,12 +1,16 @@
 package chunker
 
+import (
+	"gdrcp/internal/fileset"
+)
+
 // makeRoom removes what is at leaf in a directory, to make room for an entry of another
 // kind. It reports whether the place is free, or in a dry run would be.
 func (s *Sink) makeRoom(h *dirHandle, leaf string) bool {
 	r := s.newRemover()
 	r.inTheWay, r.onlyEmpty = true, s.deletes.Unsure != nil && s.deletes.Unsure()
 	defer r.close()
-	return r.remove(h.fd, leaf, s.entryPath(joinPath(h.path, leaf)))
+	return r.remove(h.fd, leaf, s.entryPath(fileset.JoinPath(h.path, leaf)))
 }
 
 // makeRoomForDir removes what is in the place of a directory. A directory that is there
@@ -16,7 +20,7 @@ func (s *Sink) makeRoomForDir(h *dirHandle, leaf string) bool {
 		return false
 	}
 	r := remover{sink: s, rules: s.deletes, inTheWay: true}
-	path := s.entryPath(joinPath(h.path, leaf))
+	path := s.entryPath(fileset.JoinPath(h.path, leaf))
 	isDir, there, stays := r.look(h.fd, leaf, path)
 	return !there || !isDir && !stays && r.unlink(h.fd, leaf, path)
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -50,7 +51,7 @@ func (s *Sink) Settle(e *manifest.Entry, a *Attributes, now Standing) error {
 		if err == unix.EINVAL || err == unix.ENOENT || err == unix.EBADF { // before Linux 5.8
 			err = d.setMtime(manifest.File, parent.fd, leaf, &f.st, e.MtimeNs)
 		}
-		return opErr("set time of", place, s.lacks(AttributeTime, e.Path, parent, err))
+		return opErr("set time of", place, s.lacks(fileset.AttributeTime, e.Path, parent, err))
 	}
 	return nil
 }
@@ -77,7 +78,7 @@ func (s *Sink) settleRights(f *standingFile, e *manifest.Entry, a *Attributes) e
 		if err == nil {
 			err = a.chown(&f.st, func(uid, gid int) error { return unix.Fchownat(f.fd, "", uid, gid, unix.AT_EMPTY_PATH) })
 		}
-		if err := s.lacks(AttributeOwner, e.Path, f.dir, err); err != nil {
+		if err := s.lacks(fileset.AttributeOwner, e.Path, f.dir, err); err != nil {
 			return opErr(setOwner, f.place, err)
 		}
 		if err := fstat(f.fd, &f.st); err != nil { // the change took set-ID bits away
@@ -113,14 +114,14 @@ func (f *standingFile) chmod(mode uint32) error {
 
 // settleXattrs sets extended attributes that differ. For those of the user namespace
 // the owner needs the right to read, and to write, the file.
-func (s *Sink) settleXattrs(f *standingFile, entry string, want Xattrs) error {
+func (s *Sink) settleXattrs(f *standingFile, entry string, want fileset.Xattrs) error {
 	calls, had := xattrsOfPath(f.path), f.st.Mode&0o7777
 	now, err := calls.read(s.opt.Unprivileged)
 	if errors.Is(err, unix.EACCES) && f.chmod(had|0o600) == nil {
 		now, err = calls.read(s.opt.Unprivileged)
 	}
 	if err != nil {
-		err = s.lacks(AttributeXattrs, entry, f.dir, err)
+		err = s.lacks(fileset.AttributeXattrs, entry, f.dir, err)
 	} else if !(s.includesXattrs(now, want) && s.includesXattrs(want, now)) {
 		_ = f.chmod(had | 0o600) // without it, setting them says why it fails
 		err = s.replaceXattrs(calls, want, entry, f.dir)
@@ -144,8 +145,8 @@ func isInGroup(gid int) bool {
 
 // includesXattrs reports whether x has all of the attributes in of that a copy sets and
 // finds again. A security module may refuse its attributes, or set its own values.
-func (s *Sink) includesXattrs(x, of Xattrs) bool {
-	for name, value := range of.all() {
+func (s *Sink) includesXattrs(x, of fileset.Xattrs) bool {
+	for name, value := range of.All() {
 		if !s.keepsXattr(name) || strings.HasPrefix(name, "security.") && name != "security.capability" {
 			continue
 		}

@@ -5,12 +5,14 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fileset"
 )
 
 // ScratchName returns a name for a file that its maker will remove. If the maker is killed,
 // the next copy to the file's directory and Clean remove the file, and no copy takes it. The
 // maker must hold its lock meanwhile: see HoldLock.
-func ScratchName() string { return tempName() }
+func ScratchName() string { return fileset.TempName() }
 
 // HoldLock makes the lock of a file that is being written last until the lock is closed,
 // also when the file has its name by then.

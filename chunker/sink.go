@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -61,10 +62,10 @@ type SinkOptions struct {
 	// Synced, unless nil, is told how long each step took that brings something to the
 	// disk, also from several goroutines at once.
 	Synced func(took time.Duration)
-	// IO is the rung by which files are written. Any but RungAuto is forced: where the
+	// IO is the rung by which files are written. Any but IOAuto is forced: where the
 	// file system does not have it, a write that could take it is an ErrNoRung. Small
 	// files, and the ends of others, go through the page cache.
-	IO Rung
+	IO fileset.IOMode
 }
 
 // Sink is where a tree's entries are written. After Place many goroutines may use it at
@@ -80,7 +81,7 @@ type Sink struct {
 	special  *Special // a device or fifo that the destination is, or nil
 	// oneByOne: the file system lets only one thread at a time write to a file.
 	oneByOne bool
-	wrote    RungBytes
+	wrote    fileset.IOBytes
 
 	placed bool
 	many   bool   // several sources: the copy must not change the top
@@ -161,7 +162,7 @@ func OpenSink(opt SinkOptions) (*Sink, error) {
 			return nil, err
 		}
 		if leadsThroughStage(path) {
-			return nil, kindErr("open destination", opt.Dest, ErrReserved)
+			return nil, kindErr("open destination", opt.Dest, fileset.ErrReserved)
 		}
 	} else if path == "" || strings.IndexByte(path, 0) >= 0 {
 		return nil, opErr("open destination", opt.Dest, unix.ENOENT)
@@ -191,7 +192,7 @@ func (s *Sink) openBase(path string) error {
 		closeQuietly(fd)
 	}
 	if err == unix.ENOENT || err == unix.ENOTDIR || isDir && s.isItself() {
-		dir, leaf := cutLeaf(path)
+		dir, leaf := fileset.CutLeaf(path)
 		s.missing = err == unix.ENOENT
 		s.adopts = isDir
 		if leaf == "." {
@@ -199,7 +200,7 @@ func (s *Sink) openBase(path string) error {
 		}
 		s.leaf, s.basePath = leaf, dir
 		if fd, err = s.openGiven(dir); err == unix.ENOENT {
-			above, _ := cutLeaf(strings.TrimRight(s.dest, "/"))
+			above, _ := fileset.CutLeaf(strings.TrimRight(s.dest, "/"))
 			return &noDirError{strings.TrimRight(above, "/")}
 		}
 	}
@@ -258,7 +259,7 @@ func (s *Sink) target(op, path string) (string, error) {
 		return "", err
 	}
 	if leadsThroughStage(path) || s.leadsThroughPartials(path) {
-		return "", kindErr(op, path, ErrReserved)
+		return "", kindErr(op, path, fileset.ErrReserved)
 	}
 	switch {
 	case s.many && path == ".":
@@ -308,7 +309,7 @@ func (s *Sink) dir(target string) (*dirHandle, error) {
 
 // openDir opens a directory for the cache, through no link.
 func (s *Sink) openDir(target string) (*dirHandle, error) {
-	parentPath, leaf := splitPath(target)
+	parentPath, leaf := fileset.SplitPath(target)
 	parent, err := s.dir(parentPath)
 	if err != nil {
 		return nil, err
@@ -339,7 +340,7 @@ func (s *Sink) openDirAt(parent *dirHandle, leaf, target string) (*dirHandle, er
 	}
 	if s.isForPartials(h.inode) {
 		h.release()
-		return nil, kindErr("open directory", s.entryPath(target), ErrReserved)
+		return nil, kindErr("open directory", s.entryPath(target), fileset.ErrReserved)
 	}
 	if err := s.keepDevice(h); err != nil {
 		h.release()
@@ -393,12 +394,12 @@ func (s *Sink) parentOf(op, path string) (*dirHandle, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	dir, leaf := splitPath(target)
+	dir, leaf := fileset.SplitPath(target)
 	if target == "." {
 		return nil, "", kindErr(op, path, ErrIsDir)
 	}
-	if isReservedName([]byte(leaf)) && !s.opt.Scratch {
-		return nil, "", kindErr(op, path, ErrReserved)
+	if fileset.IsReserved([]byte(leaf)) && !s.opt.Scratch {
+		return nil, "", kindErr(op, path, fileset.ErrReserved)
 	}
 	h, err := s.dir(dir)
 	if err != nil {

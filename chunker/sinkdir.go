@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -45,7 +46,7 @@ func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 	if target == "." {
 		return s.adoptDir(e, a, s.base, target, widened{})
 	}
-	parentPath, leaf := splitPath(target)
+	parentPath, leaf := fileset.SplitPath(target)
 	parent, err := s.dir(parentPath)
 	if err != nil {
 		return withinErr("make directory", e.Path, err)
@@ -296,7 +297,7 @@ func (s *Sink) replaceBySymlink(e *manifest.Entry, a *Attributes, parent *dirHan
 	if isSpecial(&st) && s.deletes == nil {
 		return ErrInTheWay
 	}
-	name := tempName()
+	name := fileset.TempName()
 	err := s.symlinkAt(e, a, parent, name)
 	if err == nil {
 		err = s.moveInto(parent, name, leaf)
@@ -397,10 +398,10 @@ func (s *Sink) settleDir(d dirToSettle) error {
 	if s.opt.Keep.Times {
 		// Before the mode, which may take away the right to look up ".".
 		err := s.deviceOf(h).setMtime(manifest.Dir, h.fd, ".", &st, d.mtimeNs)
-		timeErr = opErr("set time of", d.entry, s.lacks(AttributeTime, d.entry, h, err))
+		timeErr = opErr("set time of", d.entry, s.lacks(fileset.AttributeTime, d.entry, h, err))
 	}
 	err = d.owner.chown(&st, func(uid, gid int) error { return unix.Fchown(h.fd, uid, gid) })
-	if err = s.lacks(AttributeOwner, d.entry, h, err); err != nil && !isNotAllowed(err) { // of a denial see withhold
+	if err = s.lacks(fileset.AttributeOwner, d.entry, h, err); err != nil && !isNotAllowed(err) { // of a denial see withhold
 		if d.was.is {
 			_ = fchmod(h.fd, d.was.mode) // the error that is returned says enough
 		}

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fileset"
 )
 
 // If names fold, looking a name up may find what has another name, and only the listing
@@ -98,7 +100,7 @@ func twinOf(h *dirHandle, name string, of *unix.Stat_t) (twin string) {
 		if strings.EqualFold(listed, name) {
 			twin = listed
 		}
-		if twin != "" || same != "" || isReservedName(b) || isASCII(listed) && isASCII(name) && listed[0] != name[0] {
+		if twin != "" || same != "" || fileset.IsReserved(b) || isASCII(listed) && isASCII(name) && listed[0] != name[0] {
 			return
 		}
 		var st unix.Stat_t

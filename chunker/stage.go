@@ -1,10 +1,6 @@
 package chunker
 
 import (
-	"bytes"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -13,29 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/dirsync"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
 // A tree that is to appear whole is made beside its final name, in a staging directory
-// with a reserved name, and renamed at the end. The name is stagePrefix, 16 hexadecimal
+// with a reserved name, and renamed at the end. The name is StagePrefix, 16 hexadecimal
 // digits that follow from the final name, a hyphen, and 16 of the copy's own. The
 // directory is locked (flock(2)) while a copy makes it. By the first digits a later copy
 // to the same name finds what an earlier one left, and goes on in it.
-
-const (
-	stagePrefix = ".gdrcp-tree-"
-	stageDigits = 16
-)
-
-// StageID tells the staging directory of one copy, in all of its tries, from those of
-// others.
-type StageID [stageDigits / 2]byte
-
-// NewStageID returns a random StageID.
-func NewStageID() (id StageID) {
-	rand.Read(id[:]) // never fails, crypto/rand
-	return id
-}
 
 // ErrNoExchange: the file system cannot exchange two directories in one step, so a tree
 // that is there cannot be replaced in one.
@@ -50,7 +32,7 @@ var ErrBadTop = errors.New("it cannot be replaced by a tree")
 
 // Whole says that the tree appears under its name at once, or not at all.
 type Whole struct {
-	ID StageID
+	ID fileset.StageID
 	// OnlyCheck: nothing is to be made. The sink looks at the tree that is there.
 	OnlyCheck bool
 	// Force: a directory that is there is replaced whatever it holds. Without it see
@@ -60,7 +42,7 @@ type Whole struct {
 
 // stage is a sink's staging directory.
 type stage struct {
-	id   StageID
+	id   fileset.StageID
 	leaf string // final name
 	name string // of the staging directory, below the sink's base
 	fd   int    // holds the lock; -1 until the directory exists
@@ -80,32 +62,16 @@ type stage struct {
 	touched atomic.Pointer[time.Time]
 }
 
-// stageStem is what the names of all staging directories for a final name begin with.
-func stageStem(leaf string) string {
-	sum := sha256.Sum256([]byte(leaf))
-	return stagePrefix + hex.EncodeToString(sum[:stageDigits/2]) + "-"
-}
-
 // replacedStem is what the names of all trees that were replaced at a final name begin with.
-func replacedStem(leaf string) string { return stageStem("/replaced/" + leaf) } // no leaf is so
-
-// isStageName reports whether a name may be that of a staging directory.
-func isStageName(name []byte) bool {
-	digits, ok := bytes.CutPrefix(name, []byte(stagePrefix))
-	if !ok || len(digits) != 2*stageDigits+1 || digits[stageDigits] != '-' {
-		return false
-	}
-	const hexadecimal = "0123456789abcdef"
-	return len(bytes.Trim(digits[:stageDigits], hexadecimal)) == 0 && len(bytes.Trim(digits[stageDigits+1:], hexadecimal)) == 0
-}
+func replacedStem(leaf string) string { return fileset.StageStem("/replaced/" + leaf) } // no leaf is so
 
 // leadsThroughStage reports whether a path has the name of a staging directory in it.
 func leadsThroughStage(path string) bool {
-	if !strings.Contains(path, stagePrefix) {
+	if !strings.Contains(path, fileset.StagePrefix) {
 		return false
 	}
 	for name := range strings.SplitSeq(path, "/") {
-		if isStageName([]byte(name)) {
+		if fileset.IsStage([]byte(name)) {
 			return true
 		}
 	}
@@ -120,7 +86,7 @@ func (s *Sink) beginStage() error {
 		return err
 	}
 	s.stage = &stage{id: s.opt.Whole.ID, leaf: s.leaf, fd: -1, replacedFD: -1}
-	s.stage.name = stageStem(s.leaf) + hex.EncodeToString(s.stage.id[:])
+	s.stage.name = fileset.StageStem(s.leaf) + s.stage.id.String()
 	return s.adoptStage()
 }
 
@@ -166,8 +132,8 @@ func kindOf(kind error, why string) error { return &topError{kind, why} }
 // tryExchange exchanges two directories of its own: only that tells whether the file
 // system can (renameat2(2) has EINVAL for those that cannot).
 func (s *Sink) tryExchange() (err error) {
-	stem := stagePrefix + randomDigits() + "-" // of no tree, so that nobody adopts them
-	one, other := stem+randomDigits(), stem+randomDigits()
+	stem := fileset.StagePrefix + fileset.NewStageID().String() + "-" // of no tree, so that nobody adopts them
+	one, other := stem+fileset.NewStageID().String(), stem+fileset.NewStageID().String()
 	for _, name := range []string{one, other} {
 		if err := uninterrupted(func() error { return unix.Mkdirat(s.base.fd, name, 0o700) }); err != nil {
 			return err
@@ -203,7 +169,7 @@ var errLowerLayer = kindOf(ErrNoExchange, "the directory is of a lower layer of 
 // overlayfs looks first whether it renames the directory at all. That other directory is
 // locked, so that no cleaner empties it. What keeps this from being tried is no error.
 func (s *Sink) tryRename() error {
-	full := stagePrefix + randomDigits() + "-" + randomDigits()
+	full := fileset.RandomStage()
 	if uninterrupted(func() error { return unix.Mkdirat(s.base.fd, full, 0o700) }) != nil {
 		return nil
 	}
@@ -228,11 +194,6 @@ func (s *Sink) tryRename() error {
 	return nil
 }
 
-func randomDigits() string {
-	id := NewStageID()
-	return hex.EncodeToString(id[:])
-}
-
 // Commit gives the tree its final name, in one step, and brings that to the disk. What
 // was there before then has the staging name: RemoveReplaced removes it. Call Commit
 // after FinishDirs, and no method but RemoveReplaced and Close behind it. After an error
@@ -247,7 +208,7 @@ func (s *Sink) Commit() error {
 	}
 	// The tree that is replaced gets this name. No later copy may go on in that tree, which
 	// may hold what cannot be removed, and mounts.
-	before, last := st.name, replacedStem(st.leaf)+randomDigits()
+	before, last := st.name, replacedStem(st.leaf)+fileset.NewStageID().String()
 	if err := renameIfFree(s.base.fd, before, last); err != nil {
 		return opErr("rename", s.dest, err)
 	}
@@ -396,7 +357,7 @@ func removeLeftoverStage(in *hostsIn, name string, olderThan time.Duration, now 
 	}
 	if in.blind() {
 		// A copy on another host may get the lock as well: nobody goes on with this name.
-		gone := stagePrefix + randomDigits() + "-" + randomDigits()
+		gone := fileset.RandomStage()
 		if renameIfFree(dirfd, name, gone) != nil {
 			return false
 		}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fileset"
 )
 
 // mountOverlay mounts an overlay of what the specs say, until the test ends, and returns where.
@@ -48,13 +50,13 @@ func TestTreeOverOverlay(t *testing.T) {
 			makeTree(t, dir, c.upper...)
 			was := listTree(t, dir)
 			if !c.replaces {
-				if _, err := OpenSink(SinkOptions{Dest: dir + "/tree", Whole: &Whole{ID: NewStageID(), Force: true}}); !errors.Is(err, ErrNoExchange) {
+				if _, err := OpenSink(SinkOptions{Dest: dir + "/tree", Whole: &Whole{ID: fileset.NewStageID(), Force: true}}); !errors.Is(err, ErrNoExchange) {
 					t.Errorf("%v, want %v", err, ErrNoExchange)
 				}
 				wantTree(t, dir, was...)
 				return
 			}
-			s := wholeSink(t, dir, "tree", NewStageID())
+			s := wholeSink(t, dir, "tree", fileset.NewStageID())
 			putEach(t, s, "a=A")
 			appear(t, s)
 			s.Close()
@@ -66,7 +68,7 @@ func TestTreeOverOverlay(t *testing.T) {
 // TestTreeOfLowerLayerAtTheEnd: what is at the final name by then may be of a lower layer.
 func TestTreeOfLowerLayerAtTheEnd(t *testing.T) {
 	dir := mountOverlay(t, "redirect_dir=off", "other/", "other/a=old")
-	s := wholeSink(t, dir, "tree", NewStageID())
+	s := wholeSink(t, dir, "tree", fileset.NewStageID())
 	putEach(t, s, "a=A")
 	s.leaf, s.stage.leaf = "other", "other"
 	if err := s.Commit(); !errors.Is(err, ErrNoExchange) {

@@ -11,11 +11,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
 // wholeSink opens a sink of a tree that is to appear as dir/name, and makes its top.
-func wholeSink(t *testing.T, dir, name string, id StageID) *Sink {
+func wholeSink(t *testing.T, dir, name string, id fileset.StageID) *Sink {
 	t.Helper()
 	s := openSink(t, SinkOptions{Dest: filepath.Join(dir, name), Whole: &Whole{ID: id, Force: true}})
 	wholeTop(t, s)
@@ -71,7 +72,7 @@ func stagesIn(t *testing.T, dir string) (names []string) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if isStageName([]byte(e.Name())) {
+		if fileset.IsStage([]byte(e.Name())) {
 			names = append(names, e.Name())
 		}
 	}
@@ -85,7 +86,7 @@ func TestTreeAppearsWhole(t *testing.T) {
 	for _, old := range [][]string{nil, {"new/", "new/a=old", "new/gone/", "new/gone/b=old", "new/link>a"}} {
 		dir := t.TempDir()
 		makeTree(t, dir, old...)
-		s := wholeSink(t, dir, "new", NewStageID())
+		s := wholeSink(t, dir, "new", fileset.NewStageID())
 		putEach(t, s, "a=A", "d/", "d/b=B")
 		if len(old) == 0 {
 			if _, err := os.Lstat(dir + "/new"); !errors.Is(err, os.ErrNotExist) {
@@ -108,7 +109,7 @@ func TestTreeAppearsWhole(t *testing.T) {
 func TestTreeThatWasCutOff(t *testing.T) {
 	noLeaks(t)
 	dir := t.TempDir()
-	mine := NewStageID()
+	mine := fileset.NewStageID()
 	s := wholeSink(t, dir, "tree", mine)
 	putEach(t, s, "a=A")
 	s.Close()
@@ -117,12 +118,12 @@ func TestTreeThatWasCutOff(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name            string
-		id              StageID
+		id              fileset.StageID
 		adopted, goesOn bool
 	}{
 		{"other", mine, false, false}, // another final name
 		{"tree", mine, true, true},
-		{"tree", NewStageID(), true, false},
+		{"tree", fileset.NewStageID(), true, false},
 		{"tree", mine, true, false}, // the copy before has taken it
 	} {
 		s := wholeSink(t, dir, c.name, c.id)
@@ -149,7 +150,7 @@ func TestTreeThatWasCutOff(t *testing.T) {
 func TestTwoTreesToOneName(t *testing.T) {
 	noLeaks(t)
 	dir := t.TempDir()
-	first, second := wholeSink(t, dir, "tree", NewStageID()), wholeSink(t, dir, "tree", NewStageID())
+	first, second := wholeSink(t, dir, "tree", fileset.NewStageID()), wholeSink(t, dir, "tree", fileset.NewStageID())
 	putEach(t, first, "a=1")
 	putEach(t, second, "b=2")
 	appear(t, second)
@@ -165,7 +166,7 @@ func TestTwoTreesToOneName(t *testing.T) {
 // the next one begins anew in time, and does not damage it.
 func TestTryThatStillEnds(t *testing.T) {
 	dir := t.TempDir()
-	id := NewStageID()
+	id := fileset.NewStageID()
 	first := wholeSink(t, dir, "tree", id)
 	defer first.Close()
 	putEach(t, first, "a=1")
@@ -185,7 +186,7 @@ func TestNamesThatNoTreeCanGet(t *testing.T) {
 	dir := t.TempDir()
 	makeTree(t, dir, "file=f", "real/", "link>real", "dangling>none")
 	for name, want := range map[string]error{"file": ErrBadTop, "link": ErrBadTop, "dangling": ErrBadTop, ".": ErrBadTop, "real/..": ErrBadTop, "none/tree": unix.ENOENT} {
-		s, err := OpenSink(SinkOptions{Dest: dir + "/" + name, Whole: &Whole{ID: NewStageID(), Force: true}})
+		s, err := OpenSink(SinkOptions{Dest: dir + "/" + name, Whole: &Whole{ID: fileset.NewStageID(), Force: true}})
 		if !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", name, err, want)
 		}
@@ -194,8 +195,8 @@ func TestNamesThatNoTreeCanGet(t *testing.T) {
 		}
 	}
 	root := openRoot(t, dir)
-	for _, name := range []string{"", "/", ".", stageStem("x") + randomDigits() + "/y"} {
-		if _, err := OpenSink(SinkOptions{Dest: name, Root: root, Whole: &Whole{ID: NewStageID(), Force: true}}); err == nil {
+	for _, name := range []string{"", "/", ".", fileset.StageStem("x") + fileset.NewStageID().String() + "/y"} {
+		if _, err := OpenSink(SinkOptions{Dest: name, Root: root, Whole: &Whole{ID: fileset.NewStageID(), Force: true}}); err == nil {
 			t.Errorf("%q below a root: no error", name)
 		}
 	}
@@ -217,7 +218,7 @@ func TestTreeOverAMount(t *testing.T) {
 		if err := mount(at); err != nil {
 			without(t, "mount: "+err.Error())
 		}
-		_, err := OpenSink(SinkOptions{Dest: at, Whole: &Whole{ID: NewStageID(), Force: true}})
+		_, err := OpenSink(SinkOptions{Dest: at, Whole: &Whole{ID: fileset.NewStageID(), Force: true}})
 		if !errors.Is(err, ErrBadTop) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -238,7 +239,7 @@ func TestMountInTheReplacedTree(t *testing.T) {
 	if err := unix.Mount(dir+"/other", dir+"/tree/d", "", unix.MS_BIND, ""); err != nil {
 		without(t, "mount: "+err.Error())
 	}
-	s := wholeSink(t, dir, "tree", NewStageID())
+	s := wholeSink(t, dir, "tree", fileset.NewStageID())
 	putEach(t, s, "a=new")
 	err := errors.Join(s.FinishDirs(), s.Commit())
 	left := s.RemoveReplaced(nil, nil)
@@ -288,7 +289,7 @@ func TestMountsByTheirNumber(t *testing.T) {
 // so does the new tree.
 func TestNameTakenBeforeCommit(t *testing.T) {
 	dir := t.TempDir()
-	s := wholeSink(t, dir, "tree", NewStageID())
+	s := wholeSink(t, dir, "tree", fileset.NewStageID())
 	putEach(t, s, "a=A")
 	makeTree(t, dir, "tree=file")
 	if err := errors.Join(s.FinishDirs(), s.Commit()); !errors.Is(err, ErrNotDir) {
@@ -298,7 +299,7 @@ func TestNameTakenBeforeCommit(t *testing.T) {
 	if err := os.Remove(dir + "/tree"); err != nil {
 		t.Fatal(err)
 	}
-	s = wholeSink(t, dir, "tree", NewStageID())
+	s = wholeSink(t, dir, "tree", fileset.NewStageID())
 	if !s.IsAdopted() {
 		t.Error("the tree is gone")
 	}
@@ -310,7 +311,7 @@ func TestNameTakenBeforeCommit(t *testing.T) {
 // TestStageThatWasMoved: only the directory that the sink has made gets the name.
 func TestStageThatWasMoved(t *testing.T) {
 	dir := t.TempDir()
-	s := wholeSink(t, dir, "tree", NewStageID())
+	s := wholeSink(t, dir, "tree", fileset.NewStageID())
 	putEach(t, s, "a=A")
 	if err := os.Rename(filepath.Join(dir, s.stage.name), dir+"/moved"); err != nil {
 		t.Fatal(err)
@@ -331,11 +332,11 @@ func TestNoExchange(t *testing.T) {
 	d := serveByFUSE(t)
 	d.noExchange = true
 	makeTree(t, d.below, "tree/", "tree/a=old")
-	if _, err := OpenSink(SinkOptions{Dest: d.mount + "/tree", Whole: &Whole{ID: NewStageID(), Force: true}}); !errors.Is(err, ErrNoExchange) {
+	if _, err := OpenSink(SinkOptions{Dest: d.mount + "/tree", Whole: &Whole{ID: fileset.NewStageID(), Force: true}}); !errors.Is(err, ErrNoExchange) {
 		t.Errorf("%v", err)
 	}
 	wantTree(t, d.below, "tree/", "tree/a=old")
-	s := wholeSink(t, d.mount, "new", NewStageID())
+	s := wholeSink(t, d.mount, "new", fileset.NewStageID())
 	putEach(t, s, "a=A")
 	appear(t, s)
 	s.Close()
@@ -346,32 +347,32 @@ func TestNoExchange(t *testing.T) {
 // out, and deletion leaves them alone.
 func TestNobodyNamesAStage(t *testing.T) {
 	dir := t.TempDir()
-	stage := stageStem("tree") + randomDigits()
+	stage := fileset.StageStem("tree") + fileset.NewStageID().String()
 	makeTree(t, dir, stage+"/", stage+"/a=1", "b=2")
 	s := sinkInto(t, dir, SinkOptions{})
 	for _, path := range []string{stage, stage + "/a", "d/" + stage + "/a"} {
-		if err := put(s, fileEntry(path, "x"), "x"); !errors.Is(err, ErrReserved) {
+		if err := put(s, fileEntry(path, "x"), "x"); !errors.Is(err, fileset.ErrReserved) {
 			t.Errorf("%q: %v", path, err)
 		}
-		if err := s.Mkdir(&manifest.Entry{Path: path, Type: manifest.Dir}, nil); !errors.Is(err, ErrReserved) {
+		if err := s.Mkdir(&manifest.Entry{Path: path, Type: manifest.Dir}, nil); !errors.Is(err, fileset.ErrReserved) {
 			t.Errorf("directory %q: %v", path, err)
 		}
 	}
 	s.Close()
 	paths, problems := walkAll(t, openLocal(t, false, Source{Path: dir, Name: "."}), true)
 	for _, path := range paths {
-		if strings.HasPrefix(path, stagePrefix) && problems[path] == nil {
+		if strings.HasPrefix(path, fileset.StagePrefix) && problems[path] == nil {
 			t.Errorf("the walk finds %q", path)
 		}
 	}
-	if !errors.Is(problems[stage], ErrReserved) {
+	if !errors.Is(problems[stage], fileset.ErrReserved) {
 		t.Errorf("the walk says %v", problems)
 	}
 	for name, want := range map[string]bool{
-		stage: true, stagePrefix: false, stage + "0": false, strings.ToUpper(stage): false, tempName(): false, "x" + stage: false,
-		stagePrefix + strings.Repeat("-", 33): false,
+		stage: true, fileset.StagePrefix: false, stage + "0": false, strings.ToUpper(stage): false, fileset.TempName(): false, "x" + stage: false,
+		fileset.StagePrefix + strings.Repeat("-", 33): false,
 	} {
-		if isStageName([]byte(name)) != want {
+		if fileset.IsStage([]byte(name)) != want {
 			t.Errorf("%q: %v", name, !want)
 		}
 	}
@@ -382,9 +383,9 @@ func TestNobodyNamesAStage(t *testing.T) {
 func TestLeftStages(t *testing.T) {
 	noLeaks(t)
 	dir := t.TempDir()
-	used := wholeSink(t, dir, "used", NewStageID())
+	used := wholeSink(t, dir, "used", fileset.NewStageID())
 	putEach(t, used, "a=1")
-	left := wholeSink(t, dir, "left", NewStageID())
+	left := wholeSink(t, dir, "left", fileset.NewStageID())
 	putEach(t, left, "d/", "d/a=1", "d/b=twelve bytes")
 	left.Close()
 	fd, err := unix.Open(dir, dirFlags, 0)
@@ -415,7 +416,7 @@ func TestLeftStages(t *testing.T) {
 func TestKilledBehindTheExchange(t *testing.T) {
 	dir := t.TempDir()
 	makeTree(t, dir, "tree/", "tree/a=old")
-	id := NewStageID()
+	id := fileset.NewStageID()
 	s := wholeSink(t, dir, "tree", id)
 	putEach(t, s, "a=new")
 	if err := errors.Join(s.FinishDirs(), s.Commit()); err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -51,7 +52,7 @@ func (s *Sink) checkNamed(h *dirHandle, entry string) error {
 	if h.path == "." {
 		return nil // CheckPlace does it
 	}
-	dir, leaf := splitPath(h.path)
+	dir, leaf := fileset.SplitPath(h.path)
 	parent, err := s.dir(dir)
 	var st unix.Stat_t
 	if err == nil {

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -167,7 +168,7 @@ func (u *Surplus) enter(dir string) error {
 		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, ErrNotDir) {
 			u.rules.Told(Removal{Path: dir, Dir: true, Err: err})
 			if above := &u.levels[len(u.levels)-1]; u.old != nil && above.id != (manifest.Inode{}) {
-				_, leaf := splitPath(dir)
+				_, leaf := fileset.SplitPath(dir)
 				if err := u.found(above, leaf); err != nil { // with all that nobody can list
 					return err
 				}
@@ -239,7 +240,7 @@ func (u *Surplus) take(l *surplusLevel, leaf string, isDir bool) error {
 		u.rules.looked()
 		if string(name) == leaf {
 			listed = true
-		} else if u.old == nil && u.sink.IsAdopted() || !isReservedName(name) && !u.sink.isPartialsName(name) {
+		} else if u.old == nil && u.sink.IsAdopted() || !fileset.IsReserved(name) && !u.sink.isPartialsName(name) {
 			if err := u.found(l, string(name)); err != nil {
 				return err
 			}
@@ -259,11 +260,11 @@ func (u *Surplus) lookForAlias(l *surplusLevel, leaf string) {
 	if !l.watched {
 		return
 	}
-	target, err := u.sink.target("look at", joinPath(l.path, leaf))
+	target, err := u.sink.target("look at", fileset.JoinPath(l.path, leaf))
 	if err != nil {
 		return
 	}
-	dir, leaf := splitPath(target)
+	dir, leaf := fileset.SplitPath(target)
 	h, err := u.sink.dir(dir)
 	if err == nil {
 		defer h.release()
@@ -283,7 +284,7 @@ const foundAt = 16
 
 func (u *Surplus) found(l *surplusLevel, name string) error {
 	if u.old != nil && !u.old.free && l.path == "." {
-		return kindErr("replace", joinPath(u.sink.dest, name), ErrForeign)
+		return kindErr("replace", fileset.JoinPath(u.sink.dest, name), ErrForeign)
 	}
 	if u.out == nil {
 		list, err := u.list.begin()
@@ -294,7 +295,7 @@ func (u *Surplus) found(l *surplusLevel, name string) error {
 	}
 	u.record = binary.NativeEndian.AppendUint64(u.record[:0], l.id.Dev)
 	u.record = binary.NativeEndian.AppendUint64(u.record, l.id.Ino)
-	return u.out.add(append(u.record, joinPath(l.path, name)...))
+	return u.out.add(append(u.record, fileset.JoinPath(l.path, name)...))
 }
 
 // Remove removes what was found. Call it after End and after everything that the copy
@@ -341,7 +342,7 @@ type clearing struct {
 
 // remove removes what is at a path, whose directory must be at.
 func (c *clearing) remove(path string, at manifest.Inode) {
-	dir, leaf := splitPath(path)
+	dir, leaf := fileset.SplitPath(path)
 	if c.h == nil || dir != c.dir {
 		c.leave()
 		if err := c.enter(dir, at); err != nil {
@@ -398,7 +399,7 @@ func (c *clearing) leave() {
 	err := fstat(h.fd, &now)
 	if err == nil && c.surplus.sink.opt.Keep.Times && now.Mtim != c.was.Mtim {
 		err = setTimespec(h.fd, ".", c.was.Atim, c.was.Mtim)
-		err = opErr("set time of", c.dir, c.surplus.sink.lacks(AttributeTime, c.dir, h, err))
+		err = opErr("set time of", c.dir, c.surplus.sink.lacks(fileset.AttributeTime, c.dir, h, err))
 	}
 	if err == nil && now.Mode != c.was.Mode {
 		err = opErr("set mode of", c.dir, fchmod(h.fd, c.was.Mode&0o7777))

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -163,7 +164,7 @@ func stays(path string, isDir map[string]bool) bool {
 		if _, known := isDir[dir]; known {
 			return dir == path || !isDir[dir]
 		}
-		parent, _ := splitPath(dir)
+		parent, _ := fileset.SplitPath(dir)
 		if isDir[parent] {
 			return false
 		}

@@ -167,20 +167,6 @@ func underRoot(path string) (string, error) {
 	return rel, nil
 }
 
-// cutLeaf cuts a path outside the tree into its directory and last component.
-// A path that can only be a directory comes back whole with the leaf ".".
-func cutLeaf(path string) (dir, leaf string) {
-	i := strings.LastIndexByte(path, '/')
-	switch leaf = path[i+1:]; leaf {
-	case "", ".", "..":
-		return path, "."
-	}
-	if i < 0 {
-		return ".", leaf
-	}
-	return path[:i+1], leaf
-}
-
 // nanoseconds joins the two halves of a time, and saturates outside the years 1677 to
 // 2262, which 64 bits of nanoseconds can express.
 func nanoseconds(ts unix.Timespec) int64 {

@@ -1,8 +1,6 @@
 package chunker
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"math"
 	"os"
@@ -11,26 +9,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
-const (
-	// tempPrefix and 32 lowercase hex digits make the name of a file that is
-	// being written.
-	tempPrefix = ".gdrcp-"
-	tempDigits = 32
-	// createTries bounds the attempts to make a file before a cleaner removes it.
-	createTries = 16
-)
-
-func tempName() string {
-	var random [tempDigits / 2]byte
-	rand.Read(random[:]) // never fails, crypto/rand
-	name := make([]byte, len(tempPrefix)+tempDigits)
-	copy(name, tempPrefix)
-	hex.Encode(name[len(tempPrefix):], random[:])
-	return string(name)
-}
+// createTries bounds the attempts to make a file before a cleaner removes it.
+const createTries = 16
 
 type tempState uint8
 
@@ -241,7 +225,7 @@ func (t *Temp) leadsToSpecial(st *unix.Stat_t) bool {
 // is false, and the caller makes another file. Waiting for the lock would let anybody
 // who may read the file stop the copy.
 func (t *Temp) open(mode uint32) (made uint32, ok bool, err error) {
-	name := tempName()
+	name := fileset.TempName()
 	fd, err := openat(t.dir.fd, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
 	if err == unix.EEXIST {
 		return 0, false, nil
@@ -309,7 +293,7 @@ func (t *Temp) Finish() error {
 	t.spent(0, math.MaxInt64)
 	t.origin.narrowed = Stamp{}
 	err := t.attrs.chown(&t.made, func(uid, gid int) error { return unix.Fchown(t.fd, uid, gid) })
-	if err := t.sink.lacks(AttributeOwner, t.path, t.dir, err); err != nil {
+	if err := t.sink.lacks(fileset.AttributeOwner, t.path, t.dir, err); err != nil {
 		return opErr(setOwner, t.place, err)
 	}
 	if err := t.applyXattrs(); err != nil {
@@ -352,7 +336,7 @@ func (t *Temp) applyTime() error {
 		err = d.setMtime(manifest.File, t.at().fd, t.name, &t.made, t.mtimeNs)
 	}
 	t.timed = err == nil
-	return opErr("set time of", t.place, t.sink.lacks(AttributeTime, t.path, t.dir, err))
+	return opErr("set time of", t.place, t.sink.lacks(fileset.AttributeTime, t.path, t.dir, err))
 }
 
 // keepTime sets the time of a file again if it has lost it, as on file systems by way of FUSE

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fileset"
 )
 
 func TestConcurrentWrites(t *testing.T) {
@@ -163,7 +165,7 @@ func TestSparseWrites(t *testing.T) {
 func TestSparseFileHasItsSize(t *testing.T) {
 	dir := t.TempDir()
 	makeTree(t, dir, "old=content")
-	s := sinkInto(t, dir, SinkOptions{IO: RungBuffered})
+	s := sinkInto(t, dir, SinkOptions{IO: fileset.IOBuffered})
 	e := fileEntry("f", "")
 	e.Size = 16 << 20
 	temp, err := s.Create(e, nil)

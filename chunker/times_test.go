@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -30,7 +31,7 @@ func TestTimesKeptOrTold(t *testing.T) {
 			} {
 				err := put()
 				unkept := s.TakeUnkept()
-				told := len(unkept) == 1 && unkept[0].Attribute == AttributeTime && unkept[0].First == path && unkept[0].Entries == 1
+				told := len(unkept) == 1 && unkept[0].Attribute == fileset.AttributeTime && unkept[0].First == path && unkept[0].Entries == 1
 				info, statErr := os.Lstat(filepath.Join(dir, path))
 				switch {
 				case len(unkept) > 0 && !told || told && required:

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fileset"
 )
 
 // Source is something to copy and the name that it gets at the top of the tree.
@@ -53,8 +55,8 @@ type Tree struct {
 	again          map[string][]string // paths of later sources with a name that is taken
 	isTop          bool                // the one source is the top of the tree
 	dirs           *dirCache
-	io             Rung
-	read           RungBytes
+	io             fileset.IOMode
+	read           fileset.IOBytes
 	fileSystems    fileSystems
 	// cachedBytes is cachedBytes, or what a test has in its place.
 	cachedBytes func(fd int, off, n int64) (int64, error)
@@ -121,7 +123,7 @@ func (t *Tree) prepare(given Source) (source, error) {
 		return s, err
 	}
 	s.Path = path
-	dir, leaf := cutLeaf(path)
+	dir, leaf := fileset.CutLeaf(path)
 	s.key, s.leaf = "\x00"+dir, leaf
 	return s, nil
 }
@@ -176,7 +178,7 @@ func (t *Tree) sourceAt(path string) *source {
 // locate returns the directory that holds an entry, with a reference, and the
 // entry's name in it. The path has been checked.
 func (t *Tree) locate(path string) (*dirHandle, string, error) {
-	key, leaf := splitPath(path)
+	key, leaf := fileset.SplitPath(path)
 	if s := t.sourceAt(path); s != nil {
 		key, leaf = s.key, s.leaf
 	} else if key == "." && !t.isTop {
@@ -238,14 +240,14 @@ func (t *Tree) openEntry(parent *dirHandle, leaf, path string, flags int) (int, 
 
 func (t *Tree) pathUnderRoot(path string) string {
 	if t.isTop {
-		return joinPath(strings.TrimRight(t.sources[0].Path, "/"), path)
+		return fileset.JoinPath(strings.TrimRight(t.sources[0].Path, "/"), path)
 	}
 	name, rest, below := strings.Cut(path, "/")
 	s := t.sourceAt(name)
 	if !below {
 		return s.Path
 	}
-	return joinPath(strings.TrimRight(s.Path, "/"), rest)
+	return fileset.JoinPath(strings.TrimRight(s.Path, "/"), rest)
 }
 
 // attributes are the parts of stat(2) that a walk needs.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fileset"
 )
 
 // markAs marks a directory, or gives it the mark of another one.
@@ -54,11 +56,11 @@ func TestTreesOfOthersStay(t *testing.T) {
 			ours := (says == markStaging || says == markReplaced) && !(root && mode == 0o777)
 			for _, how := range []string{"a copy sweeps", "a copy goes on", "a copy removes what was replaced", "clean"} {
 				dir := t.TempDir()
-				stem := stageStem("tree")
+				stem := fileset.StageStem("tree")
 				if how == "a copy removes what was replaced" {
 					stem = replacedStem("tree")
 				}
-				name := stem + randomDigits()
+				name := stem + fileset.NewStageID().String()
 				makeTree(t, dir, name+"/", name+"/precious/", name+"/precious/file=1")
 				markAs(t, dir+"/"+name, says)
 				if err := unix.Chmod(dir, mode); err != nil {
@@ -76,7 +78,7 @@ func TestTreesOfOthersStay(t *testing.T) {
 				case "clean":
 					left = Clean(t.Context(), dir, func(string, int64, int64) {})
 				default:
-					s := wholeSink(t, dir, "tree", NewStageID())
+					s := wholeSink(t, dir, "tree", fileset.NewStageID())
 					if how == "a copy goes on" && s.IsAdopted() != ours {
 						t.Errorf("%o, %q: adopted %v", mode, says, s.IsAdopted())
 					}
@@ -112,10 +114,10 @@ func TestTreesWithoutMarks(t *testing.T) {
 		if err := os.Chmod(dir, c.mode); err != nil {
 			t.Fatal(err)
 		}
-		s := wholeSink(t, dir, "tree", NewStageID())
+		s := wholeSink(t, dir, "tree", fileset.NewStageID())
 		putEach(t, s, "a=A")
 		s.Close()
-		s = wholeSink(t, dir, "tree", NewStageID())
+		s = wholeSink(t, dir, "tree", fileset.NewStageID())
 		if s.IsAdopted() != c.adopt {
 			t.Errorf("%v: adopted %v", c.mode, s.IsAdopted())
 		}
@@ -133,7 +135,7 @@ func TestTreesWithoutMarks(t *testing.T) {
 			}
 		}
 	}
-	s := openSink(t, SinkOptions{Dest: dir + "/tree", Whole: &Whole{ID: NewStageID()}})
+	s := openSink(t, SinkOptions{Dest: dir + "/tree", Whole: &Whole{ID: fileset.NewStageID()}})
 	defer s.Close()
 	if s.old.free {
 		t.Error("a tree without a mark is replaced without a question")

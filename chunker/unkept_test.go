@@ -16,6 +16,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/fusetest"
 	"gdrcp/manifest"
 )
@@ -63,7 +64,7 @@ const anyTime = fuse.FATTR_ATIME | fuse.FATTR_MTIME
 var refusals = map[string]struct {
 	refusal
 	mtimeNs int64 // of the source
-	want    []Unkept
+	want    []fileset.Unkept
 	// The state of the file in the end, and of the link.
 	mode, uid    uint32
 	time, ofLink int64
@@ -77,7 +78,7 @@ var refusals = map[string]struct {
 	},
 	"times are dropped": {
 		refusal: refusal{setattr: func(_ bool, in *fuse.SetAttrIn) (syscall.Errno, bool) { return 0, in.Valid&anyTime != 0 }},
-		want:    []Unkept{{AttributeTime, ".", 3, "d/l", ErrTimeNotKept.Error()}},
+		want:    []fileset.Unkept{{Attribute: fileset.AttributeTime, Dir: ".", Entries: 3, First: "d/l", Reason: ErrTimeNotKept.Error()}},
 		mode:    0o640, uid: 12,
 	},
 	"times are refused": {
@@ -87,7 +88,7 @@ var refusals = map[string]struct {
 			}
 			return errno, false
 		}},
-		want: []Unkept{{AttributeTime, ".", 3, "d/l", unix.EPERM.Error()}},
+		want: []fileset.Unkept{{Attribute: fileset.AttributeTime, Dir: ".", Entries: 3, First: "d/l", Reason: unix.EPERM.Error()}},
 		mode: 0o640, uid: 12,
 	},
 	"late times are refused": {
@@ -98,7 +99,7 @@ var refusals = map[string]struct {
 			return errno, false
 		}},
 		mtimeNs: 5e18,
-		want:    []Unkept{{AttributeTime, ".", 3, "d/l", ErrTimeNotKept.Error()}},
+		want:    []fileset.Unkept{{Attribute: fileset.AttributeTime, Dir: ".", Entries: 3, First: "d/l", Reason: ErrTimeNotKept.Error()}},
 		mode:    0o640, uid: 12, time: math.MaxInt32 - 1, ofLink: math.MaxInt32 - 1,
 	},
 	// sshfs looks for what the link leads to.
@@ -109,7 +110,7 @@ var refusals = map[string]struct {
 			}
 			return errno, false
 		}},
-		want: []Unkept{{AttributeOwner, ".", 1, "d/l", unix.ENOENT.Error()}, {AttributeTime, ".", 1, "d/l", unix.ENOENT.Error()}},
+		want: []fileset.Unkept{{Attribute: fileset.AttributeOwner, Dir: ".", Entries: 1, First: "d/l", Reason: unix.ENOENT.Error()}, {Attribute: fileset.AttributeTime, Dir: ".", Entries: 1, First: "d/l", Reason: unix.ENOENT.Error()}},
 		mode: 0o640, uid: 12, time: 1e9,
 	},
 	"owners are refused": {
@@ -119,7 +120,7 @@ var refusals = map[string]struct {
 			}
 			return errno, false
 		}},
-		want: []Unkept{{AttributeOwner, ".", 3, "d/l", unix.EIO.Error()}},
+		want: []fileset.Unkept{{Attribute: fileset.AttributeOwner, Dir: ".", Entries: 3, First: "d/l", Reason: unix.EIO.Error()}},
 		mode: 0o600, time: 1e9, ofLink: 1e9,
 	},
 	"modes are refused": {
@@ -129,17 +130,17 @@ var refusals = map[string]struct {
 			}
 			return errno, false
 		}},
-		want: []Unkept{{AttributeMode, ".", 2, "d/f", unix.EPERM.Error()}},
+		want: []fileset.Unkept{{Attribute: fileset.AttributeMode, Dir: ".", Entries: 2, First: "d/f", Reason: unix.EPERM.Error()}},
 		mode: 0o600, uid: 12, time: 1e9, ofLink: 1e9,
 	},
 	"extended attributes are refused": {
 		refusal: refusal{xattr: syscall.EOPNOTSUPP},
-		want:    []Unkept{{"user.a", ".", 2, "d", unix.EOPNOTSUPP.Error()}},
+		want:    []fileset.Unkept{{Attribute: "user.a", Dir: ".", Entries: 2, First: "d", Reason: unix.EOPNOTSUPP.Error()}},
 		mode:    0o640, uid: 12, time: 1e9, ofLink: 1e9,
 	},
 	"extended attributes have no room": {
 		refusal: refusal{xattr: syscall.ENOSPC},
-		want:    []Unkept{{"user.a", ".", 2, "d", "the file system has no room for an attribute of 1 bytes"}},
+		want:    []fileset.Unkept{{Attribute: "user.a", Dir: ".", Entries: 2, First: "d", Reason: "the file system has no room for an attribute of 1 bytes"}},
 		mode:    0o640, uid: 12, time: 1e9, ofLink: 1e9,
 	},
 }
@@ -222,21 +223,6 @@ func putWithAttributes(s *Sink, ns int64) error {
 	return errors.Join(append(errs, err, s.FinishDirs())...)
 }
 
-// TestUnkeptListIsBounded: the source names extended attributes, and may name many.
-func TestUnkeptListIsBounded(t *testing.T) {
-	var l UnkeptList
-	for i := range 10_000 {
-		l.Add(Unkept{Attribute: fmt.Sprint("user.", i%5000), Dir: ".", Entries: 1, First: fmt.Sprint(i)})
-	}
-	l.Add(Unkept{Attribute: "user.0", Dir: ".", Entries: math.MaxInt64})
-	if len(l) != maxUnkept+1 || l[0].Entries != math.MaxInt64 || l[0].First != "0" || l[1].Entries != 2 {
-		t.Errorf("%d attributes, the first ones %+v", len(l), l[:2])
-	}
-	if last := l[maxUnkept]; last.Attribute != otherAttributes || last.Entries != 10_000-2*maxUnkept {
-		t.Errorf("%+v", last)
-	}
-}
-
 // TestInPlaceOfAnotherUser: this user may write to the file, and not change its mode or time. It
 // is written to, unless it has rights that the entry does not give: then a new file replaces it.
 func TestInPlaceOfAnotherUser(t *testing.T) {
@@ -278,7 +264,7 @@ func TestInPlaceOfAnotherUser(t *testing.T) {
 				t.Error(err)
 			}
 			why := unix.EPERM.Error()
-			wantUnkept(t, s, true, Unkept{AttributeMode, ".", 1, "narrow", why}, Unkept{AttributeTime, ".", 1, "narrow", why})
+			wantUnkept(t, s, true, fileset.Unkept{Attribute: fileset.AttributeMode, Dir: ".", Entries: 1, First: "narrow", Reason: why}, fileset.Unkept{Attribute: fileset.AttributeTime, Dir: ".", Entries: 1, First: "narrow", Reason: why})
 		})
 		if !required {
 			wantTree(t, dir, "wide=new", "narrow=new")

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -80,7 +81,7 @@ func (s *Sink) unmake(e madeEntry) error {
 	if e.link {
 		op, flags = "remove link", 0
 	}
-	dir, leaf := splitPath(e.target)
+	dir, leaf := fileset.SplitPath(e.target)
 	parent, err := s.dir(dir)
 	if err != nil {
 		return opErr(op, s.entryPath(e.target), err)

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -183,7 +184,7 @@ func (l *level) childPath(name string) string {
 	if l.path == "" {
 		return name
 	}
-	return joinPath(l.path, name)
+	return fileset.JoinPath(l.path, name)
 }
 
 // pushSources begins with the level above the sources.
@@ -322,9 +323,9 @@ func (w *Walker) describe(l *level, dir *dirHandle, leaf, path string) *Found {
 	if err != nil {
 		return w.problem(path, w.lost("stat", path, err))
 	}
-	if err == nil && l.path != "" && (isStageName([]byte(leaf)) || !a.isDir() && isReservedName([]byte(leaf))) {
+	if err == nil && l.path != "" && (fileset.IsStage([]byte(leaf)) || !a.isDir() && fileset.IsReserved([]byte(leaf))) {
 		// A copy to this directory is under way, or was cut off.
-		w.problem(path, kindErr("copy", path, ErrReserved)).Skip = true
+		w.problem(path, kindErr("copy", path, fileset.ErrReserved)).Skip = true
 		return &w.found
 	}
 	if w.avoid.makes(l, leaf) {

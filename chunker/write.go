@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fileset"
 )
 
 // holeBytes is the unit in which WriteSparse leaves holes: a page, and the
@@ -16,8 +18,8 @@ const holeBytes = 4096
 // tempIO is the rung by which a Temp is written.
 type tempIO struct {
 	choose sync.Once
-	rung   atomic.Uint32 // Rung; RungAuto until it is chosen
-	// direct is for RungDirect. It stays when the file system refuses a later write.
+	rung   atomic.Uint32 // Rung; IOAuto until it is chosen
+	// direct is for IODirect. It stays when the file system refuses a later write.
 	direct atomic.Pointer[directWriter]
 	// reached is the furthest end that fallocate(2) was asked for, whether it got there or
 	// not: the file may be as long. directWriter.mu guards it while the file is written.
@@ -145,7 +147,7 @@ func (t *Temp) ExpectHoles() {
 func (t *Temp) WritesDirectly(n int) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return t.state == tempOpen && n >= leastDirect && t.chosen() == RungDirect
+	return t.state == tempOpen && n >= leastDirect && t.chosen() == fileset.IODirect
 }
 
 func (t *Temp) write(p []byte, off int64) (n int, err error) {
@@ -154,9 +156,9 @@ func (t *Temp) write(p []byte, off int64) (n int, err error) {
 	}
 	if len(p) >= leastDirect {
 		switch r := t.chosen(); {
-		case r == RungDirect:
+		case r == fileset.IODirect:
 			n, err = t.writeDirect(p, off)
-		case r == RungRegistered && t.io.err != nil:
+		case r == fileset.IORegistered && t.io.err != nil:
 			err = noRung("write", t.place, r, t.io.err)
 		}
 	}
@@ -189,47 +191,47 @@ func (t *Temp) spent(off, n int64) {
 }
 
 // chosen is the rung by which the file is written. The first call chooses it.
-func (t *Temp) chosen() Rung {
+func (t *Temp) chosen() fileset.IOMode {
 	t.io.choose.Do(func() {
 		r := t.sink.opt.IO
 		dev := &t.sink.deviceOf(t.dir).rungs
-		if r == RungAuto {
+		if r == fileset.IOAuto {
 			r = t.bestRung(dev)
 		}
-		if r == RungRegistered && dev.fsType != unix.TMPFS_MAGIC {
+		if r == fileset.IORegistered && dev.fsType != unix.TMPFS_MAGIC {
 			t.io.err = errOnDisk
 		}
-		if r == RungDirect {
+		if r == fileset.IODirect {
 			var d *directWriter
 			d, t.io.err = t.beginDirect(dev)
 			t.io.direct.Store(d)
 		}
 		switch refused := isNoRung(t.io.err); {
-		case refused && t.sink.opt.IO == RungAuto:
+		case refused && t.sink.opt.IO == fileset.IOAuto:
 			dev.noDirect.Store(true)
 			r, t.io.err = t.bestRung(dev), nil
 		case t.io.err != nil && !refused:
 			// The page cache may do; if not, writing tells why.
-			r, t.io.err = RungBuffered, nil
+			r, t.io.err = fileset.IOBuffered, nil
 		}
 		t.io.rung.Store(uint32(r))
 	})
-	return Rung(t.io.rung.Load())
+	return fileset.IOMode(t.io.rung.Load())
 }
 
 // bestRung is the rung that auto takes. What is not synced is left to the page cache, and
 // small files. So is a file whose pages are also another's: others may have it mapped, and what
 // is compared is in the page cache.
-func (t *Temp) bestRung(dev *deviceRungs) Rung {
+func (t *Temp) bestRung(dev *deviceRungs) fileset.IOMode {
 	switch {
 	case t.size < writeDirectFrom || t.sink.opt.NoFsync || t.sharesPages() || !writesDirectly(dev.fsType):
-		return RungBuffered
+		return fileset.IOBuffered
 	case !dev.noDirect.Load():
-		return RungDirect
+		return fileset.IODirect
 	case dev.dropsBehind && !dev.noDontCache.Load():
-		return RungDontCache
+		return fileset.IODontCache
 	}
-	return RungBuffered
+	return fileset.IOBuffered
 }
 
 // writeDirect writes what can go past the page cache of p.
@@ -239,16 +241,16 @@ func (t *Temp) writeDirect(p []byte, off int64) (int, error) {
 	n := 0
 	if err == nil {
 		n, err = d.write(t, p, off)
-		t.sink.wrote.add(RungDirect, n)
+		t.sink.wrote.Add(fileset.IODirect, n)
 	}
 	switch {
 	case err == nil:
 		return n, nil
-	case isNoRung(err) && t.sink.opt.IO != RungAuto:
-		return n, noRung("write", t.place, RungDirect, err)
+	case isNoRung(err) && t.sink.opt.IO != fileset.IOAuto:
+		return n, noRung("write", t.place, fileset.IODirect, err)
 	case isNoRung(err):
 		d.dev.noDirect.Store(true)
-		t.io.rung.Store(uint32(RungBuffered))
+		t.io.rung.Store(uint32(fileset.IOBuffered))
 		return n, nil
 	}
 	return n, opErr("write", t.place, err)
@@ -279,23 +281,23 @@ func (t *Temp) pwrite(p []byte, off int64) (int, error) {
 		t.io.turn.Lock()
 		defer t.io.turn.Unlock()
 	}
-	if Rung(t.io.rung.Load()) == RungDontCache {
+	if fileset.IOMode(t.io.rung.Load()) == fileset.IODontCache {
 		n, err := unix.Pwritev2(t.fd, [][]byte{p}, off, unix.RWF_DONTCACHE)
 		switch {
 		case err == nil:
-			t.sink.wrote.add(RungDontCache, n)
+			t.sink.wrote.Add(fileset.IODontCache, n)
 			return n, nil
 		case !isNoRung(err):
 			return n, err
-		case t.sink.opt.IO != RungAuto:
-			return n, noRung("write", t.place, RungDontCache, err)
+		case t.sink.opt.IO != fileset.IOAuto:
+			return n, noRung("write", t.place, fileset.IODontCache, err)
 		}
 		t.sink.deviceOf(t.dir).rungs.noDontCache.Store(true)
-		t.io.rung.Store(uint32(RungBuffered))
+		t.io.rung.Store(uint32(fileset.IOBuffered))
 	}
 	n, err := unix.Pwrite(t.fd, p, off)
 	if err == nil {
-		t.sink.wrote.add(RungBuffered, n)
+		t.sink.wrote.Add(fileset.IOBuffered, n)
 	}
 	return n, err
 }
@@ -331,7 +333,7 @@ func (e *earlySync) add(off, n int64) (from, bytes int64) {
 // so that the sync at its end does not wait for all of it. It asks for no result: an error
 // of writing is told by fsync(2), and only once.
 func (t *Temp) writeBack(off, n int64) {
-	if t.size < 2*earlyBytes || t.sink.opt.NoFsync || n < leastDirect || t.chosen() == RungDontCache || !writesEarly(t.sink.deviceOf(t.dir).rungs.fsType) {
+	if t.size < 2*earlyBytes || t.sink.opt.NoFsync || n < leastDirect || t.chosen() == fileset.IODontCache || !writesEarly(t.sink.deviceOf(t.dir).rungs.fsType) {
 		return
 	}
 	if from, bytes := t.io.early.add(off, n); bytes > 0 {

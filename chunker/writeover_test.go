@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/fusetest"
 	"gdrcp/manifest"
 )
@@ -133,7 +134,7 @@ func TestDirectoriesThatOwnersMayNotFill(t *testing.T) {
 	}
 	for umask, want := range map[int]os.FileMode{0o277: 0o500, 0o477: 0o300, 0o777: 0} {
 		old := unix.Umask(umask)
-		dir := filepath.Join(os.TempDir(), tempName()[1:])
+		dir := filepath.Join(os.TempDir(), fileset.TempName()[1:])
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -2,104 +2,16 @@ package chunker
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"iter"
 	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
-
-// Bounds of extended attributes. Those of one name and one value are Linux's
-// (XATTR_NAME_MAX and XATTR_SIZE_MAX, linux/limits.h).
-const (
-	maxXattrNameBytes  = 255
-	maxXattrValueBytes = 64 << 10
-	// MaxXattrsBytes bounds the encoded attributes of one entry.
-	MaxXattrsBytes = 1 << 20
-)
-
-// Xattrs are an entry's extended attributes (xattr(7)), encoded one after the other:
-// uvarint length and name, uvarint length and value. CheckXattrs checks those that came
-// from a peer.
-type Xattrs []byte
-
-var errXattrs = errors.New("malformed extended attributes")
-
-// next takes the first attribute off x.
-func (x Xattrs) next() (name string, value []byte, rest Xattrs, err error) {
-	take := func(most int) []byte {
-		n, k := binary.Uvarint(x)
-		if err != nil || k <= 0 || n > uint64(most) || n > uint64(len(x)-k) {
-			err = errXattrs
-			return nil
-		}
-		b := x[k : k+int(n)]
-		x = x[k+int(n):]
-		return b
-	}
-	name = string(take(maxXattrNameBytes))
-	value = take(maxXattrValueBytes)
-	if err == nil && (name == "" || strings.IndexByte(name, 0) >= 0) {
-		err = errXattrs
-	}
-	return name, value, x, err
-}
-
-// CheckXattrs checks that x, which a peer sent, is a sequence of encoded attributes
-// within the bounds.
-func CheckXattrs(x Xattrs) error {
-	if len(x) > MaxXattrsBytes {
-		return fmt.Errorf("%w: %d bytes", errXattrs, len(x))
-	}
-	for len(x) > 0 {
-		var err error
-		if _, _, x, err = x.next(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// all yields the attributes. Values are valid as long as x is.
-func (x Xattrs) all() iter.Seq2[string, []byte] {
-	return func(yield func(string, []byte) bool) {
-		for rest := x; len(rest) > 0; {
-			name, value, after, err := rest.next()
-			if err != nil || !yield(name, value) {
-				return
-			}
-			rest = after
-		}
-	}
-}
-
-func (x Xattrs) has(name string) bool {
-	_, ok := x.Value(name)
-	return ok
-}
-
-// Append appends an attribute.
-func (x Xattrs) Append(name string, value []byte) Xattrs {
-	x = binary.AppendUvarint(x, uint64(len(name)))
-	x = append(x, name...)
-	x = binary.AppendUvarint(x, uint64(len(value)))
-	return append(x, value...)
-}
-
-// Value returns the value of the attribute name, if x has it.
-func (x Xattrs) Value(name string) (value []byte, ok bool) {
-	for n, v := range x.all() {
-		if n == name {
-			return v, true
-		}
-	}
-	return nil, false
-}
 
 // xattrCalls are the xattr(2) calls on one file: by its descriptor, or for a link by a
 // path of which only the last component is a link.
@@ -195,16 +107,16 @@ func isUserXattr(name string) bool { return strings.HasPrefix(name, "user.") }
 
 // read encodes the attributes of all namespaces except the system namespace, and except
 // XFS's own names of ACLs. With userOnly it encodes only those of the user namespace.
-func (c *xattrCalls) read(userOnly bool) (x Xattrs, err error) {
+func (c *xattrCalls) read(userOnly bool) (x fileset.Xattrs, err error) {
 	return c.readWhatCanBe(userOnly, func(_ string, err error) error { return err })
 }
 
 // readWhatCanBe is read, but leaves out attributes that cannot be read or have no room,
 // unless lacks, which is called with each, returns an error.
-func (c *xattrCalls) readWhatCanBe(userOnly bool, lacks func(name string, err error) error) (x Xattrs, err error) {
+func (c *xattrCalls) readWhatCanBe(userOnly bool, lacks func(name string, err error) error) (x fileset.Xattrs, err error) {
 	names, err := c.names()
 	if err != nil {
-		return nil, lacks(AttributeXattrs, err)
+		return nil, lacks(fileset.AttributeXattrs, err)
 	}
 	for _, name := range names {
 		if isSystemXattr(name) || userOnly && !isUserXattr(name) {
@@ -216,8 +128,8 @@ func (c *xattrCalls) readWhatCanBe(userOnly bool, lacks func(name string, err er
 		}
 		was := len(x)
 		x = x.Append(name, value)
-		if err == nil && len(x) > MaxXattrsBytes {
-			err = fmt.Errorf("more than %d MiB of attributes", MaxXattrsBytes>>20)
+		if err == nil && len(x) > fileset.MaxXattrsBytes {
+			err = fmt.Errorf("more than %d MiB of attributes", fileset.MaxXattrsBytes>>20)
 		}
 		if err != nil {
 			if err := lacks(name, err); err != nil {
@@ -237,7 +149,7 @@ func (t *Tree) UserXattrsOnly(only bool) { t.userXattrsOnly = only }
 // Xattrs reads the extended attributes of an entry that Walk found, except ACLs and what
 // else is the system's. It opens a regular file or directory for that. It leaves out
 // attributes that cannot be read, unless lacks, which is called with each, returns an error.
-func (t *Tree) Xattrs(f *Found, lacks func(attribute string, err error) error) (Xattrs, error) {
+func (t *Tree) Xattrs(f *Found, lacks func(attribute string, err error) error) (fileset.Xattrs, error) {
 	path := f.Entry.Path
 	parent, leaf, err := t.locate(path)
 	if err != nil {
@@ -293,8 +205,8 @@ func isLeftOut(name string, err error) bool {
 
 // setXattrs gives an entry, whose name is in dir, its attributes, except those that are left
 // out.
-func (s *Sink) setXattrs(c xattrCalls, x Xattrs, entry string, dir *dirHandle) error {
-	for name, value := range x.all() {
+func (s *Sink) setXattrs(c xattrCalls, x fileset.Xattrs, entry string, dir *dirHandle) error {
+	for name, value := range x.All() {
 		if !s.keepsXattr(name) {
 			continue
 		}
@@ -315,7 +227,7 @@ func (s *Sink) setXattrs(c xattrCalls, x Xattrs, entry string, dir *dirHandle) e
 }
 
 // replaceXattrs is setXattrs for what may already have other attributes: it removes those.
-func (s *Sink) replaceXattrs(c xattrCalls, x Xattrs, entry string, dir *dirHandle) error {
+func (s *Sink) replaceXattrs(c xattrCalls, x fileset.Xattrs, entry string, dir *dirHandle) error {
 	lacks := func(name string, err error) error { return s.lacks(name, entry, dir, err) }
 	if err := s.dropXattrs(c, x, lacks); err != nil {
 		return err
@@ -325,13 +237,13 @@ func (s *Sink) replaceXattrs(c xattrCalls, x Xattrs, entry string, dir *dirHandl
 
 // dropXattrs removes all attributes but those that are kept. failed is called with each that
 // cannot be removed, and ends the work if it returns an error.
-func (s *Sink) dropXattrs(c xattrCalls, keep Xattrs, failed func(name string, err error) error) error {
+func (s *Sink) dropXattrs(c xattrCalls, keep fileset.Xattrs, failed func(name string, err error) error) error {
 	names, err := c.names()
 	if err != nil {
-		return failed(AttributeXattrs, err)
+		return failed(fileset.AttributeXattrs, err)
 	}
 	for _, name := range names {
-		if !s.keepsXattr(name) || keep.has(name) {
+		if !s.keepsXattr(name) || keep.Has(name) {
 			continue
 		}
 		err := uninterrupted(func() error { return c.drop(name) })

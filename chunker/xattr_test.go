@@ -1,8 +1,6 @@
 package chunker
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"maps"
 	"os"
@@ -14,15 +12,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
-func encodeXattrs(attrs map[string]string) (x Xattrs) {
+func encodeXattrs(attrs map[string]string) (x fileset.Xattrs) {
 	for name, value := range attrs {
-		x = binary.AppendUvarint(x, uint64(len(name)))
-		x = append(x, name...)
-		x = binary.AppendUvarint(x, uint64(len(value)))
-		x = append(x, value...)
+		x = x.Append(name, []byte(value))
 	}
 	return x
 }
@@ -36,7 +32,7 @@ func xattrsAt(t *testing.T, path string) map[string]string {
 		t.Fatal(err)
 	}
 	found := make(map[string]string)
-	for name, value := range x.all() {
+	for name, value := range x.All() {
 		if !strings.HasPrefix(name, "security.") || name == "security.capability" {
 			found[name] = string(value)
 		}
@@ -62,8 +58,8 @@ func TestACLsAreNoXattrs(t *testing.T) {
 		drop: func(name string) error { done = append(done, "drop "+name); return nil },
 	}
 	x, err := c.read(false)
-	if err != nil || !x.has("user.SGI_ACL_FILE") || !x.has("trusted.SGI_ACL") || len(maps.Collect(x.all())) != 2 {
-		t.Errorf("read %v: %v", maps.Collect(x.all()), err)
+	if err != nil || !x.Has("user.SGI_ACL_FILE") || !x.Has("trusted.SGI_ACL") || len(maps.Collect(x.All())) != 2 {
+		t.Errorf("read %v: %v", maps.Collect(x.All()), err)
 	}
 	s := sinkInto(t, t.TempDir(), SinkOptions{})
 	if err := s.replaceXattrs(c, encodeXattrs(map[string]string{"trusted.SGI_ACL_FILE": "sent", "user.sent": ""}), "f", s.base); err != nil {
@@ -276,43 +272,6 @@ func TestXattrsOfDirectoriesAreForgotten(t *testing.T) {
 	if err := s.FinishDirs(); err != nil {
 		t.Error(err)
 	}
-}
-
-func TestBadXattrs(t *testing.T) {
-	long := strings.Repeat("n", maxXattrNameBytes)
-	for _, good := range []map[string]string{nil, {"user.a": ""}, {long: strings.Repeat("v", maxXattrValueBytes)}} {
-		if err := CheckXattrs(encodeXattrs(good)); err != nil {
-			t.Errorf("%.20q: %v", good, err)
-		}
-	}
-	for name, bad := range map[string]Xattrs{
-		"no name": encodeXattrs(map[string]string{"": "v"}), "nul": encodeXattrs(map[string]string{"user.\x00": "v"}),
-		"long name":  encodeXattrs(map[string]string{long + "n": "v"}),
-		"long value": encodeXattrs(map[string]string{"user.a": strings.Repeat("v", maxXattrValueBytes+1)}),
-		"cut off":    encodeXattrs(map[string]string{"user.a": "value"})[:9], "a length only": {200},
-		"too many": bytes.Repeat(encodeXattrs(map[string]string{"user.a": strings.Repeat("v", 1000)}), 1100),
-	} {
-		if err := CheckXattrs(bad); !errors.Is(err, errXattrs) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-func FuzzXattrs(f *testing.F) {
-	f.Add([]byte(encodeXattrs(map[string]string{"user.a": "value", "trusted.b": ""})))
-	f.Add([]byte{0x80})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		bad, n := CheckXattrs(b) != nil, 0
-		for name, value := range Xattrs(b).all() {
-			n += len(binary.AppendUvarint(nil, uint64(len(name)))) + len(name) + len(binary.AppendUvarint(nil, uint64(len(value)))) + len(value)
-			if name == "" || len(name) > maxXattrNameBytes || len(value) > maxXattrValueBytes {
-				t.Fatalf("attribute %q of %d bytes", name, len(value))
-			}
-		}
-		if n > len(b) || !bad && n == 0 && len(b) > 0 {
-			t.Fatalf("%d bytes of %d", n, len(b))
-		}
-	})
 }
 
 // TestXattrIsAskedForAgain: a value that grows between two calls, and a signal, are no errors.

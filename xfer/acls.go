@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -19,7 +20,7 @@ var errMuchBesideACLs = errors.New("with its ACLs the entry has more than 1 MiB"
 
 // aclsOf reads and encodes the ACLs of an entry that is to be announced. If they are not sent, the
 // entry's mode gives nobody what they take.
-func (a *announcer) aclsOf(f *chunker.Found, lacks func(attribute string, err error) error) (chunker.Xattrs, error) {
+func (a *announcer) aclsOf(f *chunker.Found, lacks func(attribute string, err error) error) (fileset.Xattrs, error) {
 	if !a.src.session.terms.Has(wire.FlagACLs) {
 		return nil, nil
 	}
@@ -32,9 +33,9 @@ func (a *announcer) aclsOf(f *chunker.Found, lacks func(attribute string, err er
 	}
 	if err != nil {
 		f.Entry.Mode = acls.Access.Without(f.Entry.Mode)
-		return nil, lacks(chunker.AttributeACL, err)
+		return nil, lacks(fileset.AttributeACL, err)
 	}
-	var x chunker.Xattrs
+	var x fileset.Xattrs
 	for _, one := range []struct {
 		name string
 		acl  chunker.ACL

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
 )
@@ -85,7 +86,7 @@ type announcer struct {
 	names     accountNames
 	links     linkTable
 	parts     []byte             // of extended attributes, as collected
-	unkept    chunker.UnkeptList // attributes that could not be read, as collected
+	unkept    fileset.UnkeptList // attributes that could not be read, as collected
 }
 
 // entry announces what the walk found, or tells the sink why it cannot be copied.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/stat"
@@ -276,7 +277,7 @@ func (o *Options) benchHello(m wire.Mode) (*wire.Hello, error) {
 	}
 	h.Terms.Flags &= wire.FlagEncrypt
 	h.Terms.Codec, h.GPU, h.GPUName, h.Terms.MaxDelete, h.Terms.Sizes = CompressOff, 0, "", 0, wire.FileSizes{}
-	h.Terms.IO, h.Terms.Transfers, h.Terms.Stage = chunker.RungAuto, 0, chunker.StageID{}
+	h.Terms.IO, h.Terms.Transfers, h.Terms.Stage = fileset.IOAuto, 0, fileset.StageID{}
 	return h, nil
 }
 

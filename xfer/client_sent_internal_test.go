@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/filter"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
@@ -21,7 +22,7 @@ func TestOptionsAreSent(t *testing.T) {
 		"Names":          func(o *Options) { o.Names = &chunker.List{} },
 		"Rules":          func(o *Options) { o.Rules = []filter.Rule{{}} },
 		"NoFsync":        func(o *Options) { o.NoFsync = true },
-		"IO":             func(o *Options) { o.IO = chunker.RungBuffered },
+		"IO":             func(o *Options) { o.IO = fileset.IOBuffered },
 		"Transfers":      func(o *Options) { o.Transfers = 2 },
 		"NoResume":       func(o *Options) { o.NoResume = true },
 		"Recheck":        func(o *Options) { o.Recheck = true },

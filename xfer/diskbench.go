@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 
 	"golang.org/x/sync/errgroup"
@@ -171,7 +172,7 @@ func (b *diskBench) read(ctx context.Context) error {
 	}
 	defer tree.Close()
 	if left {
-		tree.ReadBy(chunker.RungDirect)
+		tree.ReadBy(fileset.IODirect)
 	}
 	begun := time.Now()
 	f, err := tree.Open(filepath.Base(b.path))
@@ -192,7 +193,7 @@ func (b *diskBench) read(ctx context.Context) error {
 		return nil
 	})
 	b.rates.ReadSeconds = time.Since(begun).Seconds()
-	b.rates.FromMemory = left && tree.Read().Of(chunker.RungDirect) == 0
+	b.rates.FromMemory = left && tree.Read().Of(fileset.IODirect) == 0
 	return err
 }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -12,8 +12,8 @@ import (
 type DiskIO = wire.DiskIO
 
 // diskIOOf reads what a tree or a store has counted.
-func diskIOOf(b *chunker.RungBytes) DiskIO {
-	return DiskIO{Direct: b.Of(chunker.RungDirect), DontCache: b.Of(chunker.RungDontCache), Buffered: b.Of(chunker.RungBuffered), Registered: b.Of(chunker.RungRegistered)}
+func diskIOOf(b *fileset.IOBytes) DiskIO {
+	return DiskIO{Direct: b.Of(fileset.IODirect), DontCache: b.Of(fileset.IODontCache), Buffered: b.Of(fileset.IOBuffered), Registered: b.Of(fileset.IORegistered)}
 }
 
 // readBy notes how the source read its files.

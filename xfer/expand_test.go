@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/fusetest"
 	"gdrcp/rdma/tcp"
 	"gdrcp/xfer/internal/wire"
@@ -221,7 +221,7 @@ func TestExpandForGPUDirect(t *testing.T) {
 // what is asked before it.
 func TestQuestionsAskForNoFiles(t *testing.T) {
 	for name, o := range map[string]Options{
-		"a rung": {IO: chunker.RungDirect}, "files at once": {Transfers: 3}, "a whole tree": {Whole: true, Recursive: true}, "compression": {Compress: CompressS2},
+		"a rung": {IO: fileset.IODirect}, "files at once": {Transfers: 3}, "a whole tree": {Whole: true, Recursive: true}, "compression": {Compress: CompressS2},
 		"deletion": {Delete: true, Recursive: true}, "sizes": {MinFileBytes: 1, MaxFileBytes: 9}, "partial files elsewhere": {PartialDir: "parts"}, "encryption": {Encrypt: true},
 	} {
 		for _, m := range []wire.Mode{wire.ModePing, wire.ModeBench, wire.ModeExpand} {

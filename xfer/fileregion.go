@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/wire"
 
@@ -37,7 +38,7 @@ func (s *session) registersFiles() bool {
 
 // mayRegister reports whether one of the two ends may. A larger chunk is in no region whole.
 func (s *session) mayRegister() bool {
-	registers := s.terms.IO == chunker.RungAuto || s.terms.IO == chunker.RungRegistered
+	registers := s.terms.IO == fileset.IOAuto || s.terms.IO == fileset.IORegistered
 	return registers && s.terms.ChunkBytes <= regionBytes && s.link.transport == "verbs" && s.terms.Codec == wire.CompressOff && !s.terms.Encrypted()
 }
 
@@ -46,7 +47,7 @@ var errNotRegistered = errors.New("--io registered is for host memory, chunks of
 
 // checkRegistered refuses a session that is to register files and cannot.
 func (s *session) checkRegistered() error {
-	if s.terms.IO == chunker.RungRegistered && !s.registersFiles() {
+	if s.terms.IO == fileset.IORegistered && !s.registersFiles() {
 		return fmt.Errorf("%w: %w", rdma.ErrUnsupported, errNotRegistered)
 	}
 	return nil
@@ -67,7 +68,7 @@ func (t *regionTrial) pays(s *session, access rdma.Access, try func(bytes int, r
 	if t.off.Load() || t.passed.Load() {
 		return t.passed.Load() && !t.off.Load()
 	}
-	if s.terms.IO == chunker.RungRegistered {
+	if s.terms.IO == fileset.IORegistered {
 		t.passed.Store(true)
 		return true
 	}
@@ -98,7 +99,7 @@ func (s *session) reservePin(bytes int64) (release func(), ok bool) {
 	n := int64(len(s.links.snapshot())) * bytes
 	release = func() { s.pinnedBytes.Add(-n) }
 	pinned := s.pinnedBytes.Add(n)
-	if s.terms.IO == chunker.RungRegistered {
+	if s.terms.IO == fileset.IORegistered {
 		return release, true
 	}
 	var limit unix.Rlimit

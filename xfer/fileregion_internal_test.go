@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
@@ -211,9 +212,9 @@ func TestRegistersFiles(t *testing.T) {
 		want   bool
 	}{
 		{"over a device", func(*session) {}, true},
-		{"asked for", func(s *session) { s.terms.IO = chunker.RungRegistered }, true},
+		{"asked for", func(s *session) { s.terms.IO = fileset.IORegistered }, true},
 		{"over TCP", func(s *session) { s.link.transport = "tcp" }, false},
-		{"buffered", func(s *session) { s.terms.IO = chunker.RungBuffered }, false},
+		{"buffered", func(s *session) { s.terms.IO = fileset.IOBuffered }, false},
 		{"in chunks as large as regions", func(s *session) { s.terms.ChunkBytes = regionBytes }, true},
 		{"in larger chunks", func(s *session) { s.terms.ChunkBytes = regionBytes + 1 }, false},
 		{"compressed", func(s *session) { s.terms.Codec = wire.CompressZstd }, false},
@@ -225,7 +226,7 @@ func TestRegistersFiles(t *testing.T) {
 		if got := s.registersFiles(); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
-		asked := s.terms.IO == chunker.RungRegistered
+		asked := s.terms.IO == fileset.IORegistered
 		if err := s.checkRegistered(); (err != nil) != (asked && !c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}

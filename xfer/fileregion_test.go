@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
 	"gdrcp/xfer"
@@ -68,7 +68,7 @@ func randomFile(t *testing.T, path string, n int) []byte {
 // registering asks for registered files. Few slots are far ahead of the regions.
 func registering(t *testing.T, w way) xfer.Options {
 	o := w.options(t)
-	o.IO, o.Slots = chunker.RungRegistered, 4
+	o.IO, o.Slots = fileset.IORegistered, 4
 	return o
 }
 
@@ -287,7 +287,7 @@ func TestRegionsOutliveRails(t *testing.T) {
 			}
 			s, o := serveNICs(t, rdmatest.Faults{Stall: dies})
 			o.Report, o.Tally = gate.report(o.Report), &tally
-			o.IO, o.BytesPerSecond, o.Slots = chunker.RungRegistered, 0, 4
+			o.IO, o.BytesPerSecond, o.Slots = fileset.IORegistered, 0, 4
 			c := &xfer.Client{TCP: tcp.New(), Verbs: twoNICs{rdmatest.Faulty(tcp.New(), rdmatest.Faults{Stall: dies})}}
 			sum := copyOneWay(t, c, s, o, push, 96<<20)
 			if sum.Read.Registered == 0 || sum.Written.Registered == 0 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
@@ -270,7 +271,7 @@ func TestGrowthLeavesLockedMemory(t *testing.T) {
 		close(s.link.ringReady)
 		s.link.transport, s.growth.probe = tc.transport, always()
 		s.link.ring.MostSlots, s.link.ring.SlotBytes = grown, slotBytes
-		s.terms = wire.Terms{Slots: slots, ChunkBytes: 1 << 20, IO: chunker.RungAuto}
+		s.terms = wire.Terms{Slots: slots, ChunkBytes: 1 << 20, IO: fileset.IOAuto}
 		var told []Event
 		s.report = func(e Event) { told = append(told, e) }
 		grew := false

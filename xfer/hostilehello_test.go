@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"gdrcp/chunker"
 	"gdrcp/gpu"
+	"gdrcp/internal/fileset"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer/internal/wire"
 
@@ -128,7 +128,7 @@ func TestHellosWithoutFiles(t *testing.T) {
 		for name, change := range map[string]func(*wire.Hello){
 			"sizes of files": func(h *wire.Hello) { h.Terms.Sizes.MaxBytes = 2 }, "a name": func(h *wire.Hello) { h.Terms.Name = "a" },
 			"deletion": func(h *wire.Hello) { h.Terms.Flags |= wire.FlagDelete }, "a bound of it": func(h *wire.Hello) { h.Terms.MaxDelete = 1 },
-			"a rung": func(h *wire.Hello) { h.Terms.IO = chunker.RungDirect }, "files at once": func(h *wire.Hello) { h.Terms.Transfers = 2 }, "compression": func(h *wire.Hello) { h.Terms.Codec = CompressS2 }, "a GPU": func(h *wire.Hello) { h.GPU = 1 },
+			"a rung": func(h *wire.Hello) { h.Terms.IO = fileset.IODirect }, "files at once": func(h *wire.Hello) { h.Terms.Transfers = 2 }, "compression": func(h *wire.Hello) { h.Terms.Codec = CompressS2 }, "a GPU": func(h *wire.Hello) { h.GPU = 1 },
 			"recursion": func(h *wire.Hello) { h.Terms.Flags |= wire.FlagRecursive }, "rules": func(h *wire.Hello) { h.Terms.Flags |= wire.FlagRules },
 			"other paths": func(h *wire.Hello) {
 				if len(h.Paths) > 0 {

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/rdma/tcp"
 	"gdrcp/xfer/internal/wire"
@@ -32,7 +32,7 @@ func byRegions(t *testing.T) hostileWay {
 }
 
 // asksForRegions changes a hello so that the sink registers files without a trial.
-func asksForRegions(h *wire.Hello) { h.Terms.IO, h.Regions = chunker.RungRegistered, true }
+func asksForRegions(h *wire.Hello) { h.Terms.IO, h.Regions = fileset.IORegistered, true }
 
 // back waits until n slots have come back and, where r is not nil, a region was told.
 func (p *puppet) back(ctx context.Context, n int, r *wire.FileRegion) (err error) {

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -73,7 +73,7 @@ func TestHostileSourceOfAWholeTree(t *testing.T) {
 }
 
 func asWhole(h *wire.Hello) {
-	h.Terms.Name, h.Terms.Stage = ".", chunker.StageID{1}
+	h.Terms.Name, h.Terms.Stage = ".", fileset.StageID{1}
 	h.Terms.Flags |= wire.FlagRecursive | wire.FlagItself | wire.FlagWhole
 }
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"gdrcp/chunker"
 	"gdrcp/internal/disktest"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
@@ -45,7 +45,7 @@ func TestWaitForTurnIsNoTimeOfTheDisk(t *testing.T) {
 		}
 		took = time.Since(from)
 	}
-	if k.store.Wrote().Of(chunker.RungDirect) == 0 {
+	if k.store.Wrote().Of(fileset.IODirect) == 0 {
 		t.Fatal("nothing was written past the page cache")
 	}
 	if !w.turn.has || took < busy {

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
 )
@@ -49,13 +50,13 @@ func (r *remoteNames) arrived(body []byte) error {
 }
 
 // Next implements chunker.Names. It blocks until the client has sent the name.
-func (r *remoteNames) Next() (chunker.Listed, error) {
+func (r *remoteNames) Next() (fileset.Listed, error) {
 	for len(r.part.Buf) == 0 {
 		if r.last {
-			return chunker.Listed{}, io.EOF
+			return fileset.Listed{}, io.EOF
 		}
 		if err := r.nextPart(); err != nil {
-			return chunker.Listed{}, err
+			return fileset.Listed{}, err
 		}
 	}
 	item, err := r.part.ListedName()

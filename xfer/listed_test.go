@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer/internal/wire"
 )
 
-func nameParts(last bool, items ...chunker.Listed) []byte {
+func nameParts(last bool, items ...fileset.Listed) []byte {
 	part := wire.SelectionPart(wire.SelectionNames)
 	for i := range items {
 		part = wire.AppendName(part, &items[i])
@@ -39,7 +40,7 @@ func arrivedNames(t *testing.T, parts ...[]byte) *remoteNames {
 	return r
 }
 
-func all(names chunker.Names) (items []chunker.Listed, err error) {
+func all(names chunker.Names) (items []fileset.Listed, err error) {
 	for {
 		item, err := names.Next()
 		if errors.Is(err, io.EOF) {
@@ -53,7 +54,7 @@ func all(names chunker.Names) (items []chunker.Listed, err error) {
 }
 
 func TestNamesTravel(t *testing.T) {
-	items := []chunker.Listed{{Path: ".", Named: true, Contents: true}, {Path: "#", Implied: true}, {Path: "#/a", Named: true}, {Path: "b", Named: true, Implied: true}}
+	items := []fileset.Listed{{Path: ".", Named: true, Contents: true}, {Path: "#", Implied: true}, {Path: "#/a", Named: true}, {Path: "b", Named: true, Implied: true}}
 	got, err := all(arrivedNames(t, nameParts(false, items[:3]...), nameParts(true, items[3:]...)))
 	if err != nil || !slices.Equal(got, items) {
 		t.Errorf("%+v became %+v, %v", items, got, err)
@@ -64,16 +65,16 @@ func TestNamesTravel(t *testing.T) {
 }
 
 func TestBadNamesAreRefused(t *testing.T) {
-	a := chunker.Listed{Path: "a", Named: true}
+	a := fileset.Listed{Path: "a", Named: true}
 	for name, parts := range map[string][][]byte{
-		"order":               {nameParts(true, chunker.Listed{Path: "b", Named: true}, a)},
-		"order across parts":  {nameParts(false, chunker.Listed{Path: "b", Named: true}), nameParts(true, a)},
+		"order":               {nameParts(true, fileset.Listed{Path: "b", Named: true}, a)},
+		"order across parts":  {nameParts(false, fileset.Listed{Path: "b", Named: true}), nameParts(true, a)},
 		"the same twice":      {nameParts(true, a, a)},
-		"the top not first":   {nameParts(true, chunker.Listed{Path: "#", Named: true}, chunker.Listed{Path: ".", Named: true})},
-		"a path that leaves":  {nameParts(true, chunker.Listed{Path: "../a", Named: true})},
-		"an absolute path":    {nameParts(true, chunker.Listed{Path: "/a", Named: true})},
-		"neither nor":         {nameParts(true, chunker.Listed{Path: "a"})},
-		"contents of nothing": {nameParts(true, chunker.Listed{Path: "a", Implied: true, Contents: true})},
+		"the top not first":   {nameParts(true, fileset.Listed{Path: "#", Named: true}, fileset.Listed{Path: ".", Named: true})},
+		"a path that leaves":  {nameParts(true, fileset.Listed{Path: "../a", Named: true})},
+		"an absolute path":    {nameParts(true, fileset.Listed{Path: "/a", Named: true})},
+		"neither nor":         {nameParts(true, fileset.Listed{Path: "a"})},
+		"contents of nothing": {nameParts(true, fileset.Listed{Path: "a", Implied: true, Contents: true})},
 		"flags":               {{wire.SelectionNames, 1, 0x11, 1, 'a'}},
 		"cut off":             {{wire.SelectionNames, 1, 1, 9, 'a'}},
 		"rules":               {noRules()},
@@ -121,7 +122,7 @@ func noRules() []byte {
 }
 
 func FuzzNames(f *testing.F) {
-	f.Add(nameParts(true, chunker.Listed{Path: ".", Named: true}, chunker.Listed{Path: "a", Implied: true}, chunker.Listed{Path: "a/b", Named: true, Contents: true}))
+	f.Add(nameParts(true, fileset.Listed{Path: ".", Named: true}, fileset.Listed{Path: "a", Implied: true}, fileset.Listed{Path: "a/b", Named: true, Contents: true}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		items, err := all(arrivedNames(t, b, nameParts(true)))
 		if err != nil {
@@ -203,7 +204,7 @@ func TestHostileChoice(t *testing.T) {
 			return then(ctx, s)
 		}
 	}
-	a := chunker.Listed{Path: "a", Named: true}
+	a := fileset.Listed{Path: "a", Named: true}
 	for _, tc := range []struct {
 		name  string
 		mode  wire.Mode
@@ -214,8 +215,8 @@ func TestHostileChoice(t *testing.T) {
 		{"names for rules", wire.ModePush, wire.FlagRules, send(nameParts(true, a))},
 		{"too many rules", wire.ModePush, wire.FlagRules, send(slices.Repeat([][]byte{append(wire.SelectionPart(wire.SelectionRules), slices.Repeat([]byte{0, 1, 'x'}, 2500)...)}, 5)...)},
 		{"rules unasked", wire.ModePull, 0, send(noRules())},
-		{"names out of order", wire.ModePull, wire.FlagListed, wanted(send(nameParts(false, chunker.Listed{Path: "b", Named: true}), nameParts(true, a)))},
-		{"a name that leaves", wire.ModePull, wire.FlagListed, wanted(send(nameParts(true, chunker.Listed{Path: "../a", Named: true})))},
+		{"names out of order", wire.ModePull, wire.FlagListed, wanted(send(nameParts(false, fileset.Listed{Path: "b", Named: true}), nameParts(true, a)))},
+		{"a name that leaves", wire.ModePull, wire.FlagListed, wanted(send(nameParts(true, fileset.Listed{Path: "../a", Named: true})))},
 		{"names to a sink", wire.ModePush, wire.FlagListed, send(nameParts(true, a))},
 		{"a list of several", wire.ModePull, wire.FlagListed | wire.FlagMany, send()},
 		{"a list for a bench", wire.ModeBench, wire.FlagListed, send()},

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
 )
@@ -40,9 +41,9 @@ type listedCheck struct {
 	recursive bool
 	begun     bool
 	ended     bool
-	head      chunker.Listed
-	on        []chunker.Listed // each is a beginning of the next
-	top       chunker.Listed   // ".", where the list names it
+	head      fileset.Listed
+	on        []fileset.Listed // each is a beginning of the next
+	top       fileset.Listed   // ".", where the list names it
 }
 
 func (l *listedCheck) next() (err error) {
@@ -74,7 +75,7 @@ func (l *listedCheck) find(e *manifest.Entry) (implied, ok bool, err error) {
 		}
 	}
 	l.leave(e.Path)
-	for _, item := range append([]chunker.Listed{l.top}, l.on...) {
+	for _, item := range append([]fileset.Listed{l.top}, l.on...) {
 		switch {
 		case item.Path == e.Path:
 			return item.Implied, ok || item.Named || e.Type == manifest.Dir, nil

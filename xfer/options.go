@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/filter"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
@@ -47,9 +48,9 @@ type Options struct {
 	Rules   []filter.Rule
 	NoFsync bool
 	// IO is the rung by which the sink writes files, and the source reads them (see
-	// chunker.Tree.ReadBy). Any but chunker.RungAuto is forced at the sink: a copy to a
+	// chunker.Tree.ReadBy). Any but fileset.IOAuto is forced at the sink: a copy to a
 	// file system that does not have it is an ErrUnsupported.
-	IO chunker.Rung
+	IO fileset.IOMode
 	// Transfers is how many large files are under way at once, up to MaxTransfers. 0 stands
 	// for DefaultTransfers. A copy that writes a manifest has one.
 	Transfers int

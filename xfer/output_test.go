@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
 )
@@ -83,7 +83,7 @@ func TestStreamUsage(t *testing.T) {
 	}
 	for name, set := range map[string]func(*xfer.Options){
 		"verify written": func(o *xfer.Options) { o.VerifyWritten = true },
-		"io":             func(o *xfer.Options) { o.IO = chunker.RungDirect },
+		"io":             func(o *xfer.Options) { o.IO = fileset.IODirect },
 	} {
 		o := w.streamOptions(t)
 		set(&o)

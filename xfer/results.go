@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
 )
@@ -63,7 +64,7 @@ type copyResults struct {
 	read     DiskIO // how files came from the disk
 	written  DiskIO // how files got to the disk
 	deletes  deleteCounts
-	unkept   chunker.UnkeptList
+	unkept   fileset.UnkeptList
 }
 
 // bookings are the numbers of the announced entries that have ended.

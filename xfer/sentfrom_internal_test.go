@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
@@ -37,7 +38,7 @@ func pinningSession() *session {
 	link := newFurtherLink(1, pinningRail{}, nil, 1)
 	link.transport, link.ring = "verbs", &ring.Ring{Slots: 4, SlotBytes: 1 << 20}
 	s := &session{link: link, links: newLinkSet(link), pinnedBytes: new(atomic.Int64)}
-	s.terms.IO = chunker.RungRegistered
+	s.terms.IO = fileset.IORegistered
 	return s
 }
 
@@ -154,7 +155,7 @@ func TestRegionsShareTheLimit(t *testing.T) {
 	}
 	defer unix.Setrlimit(unix.RLIMIT_MEMLOCK, &was)
 	auto := pinningSession()
-	auto.terms.IO = chunker.RungAuto
+	auto.terms.IO = fileset.IOAuto
 	if _, ok := auto.reservePin(6 * bytes); ok != rdma.MayLockAll() {
 		t.Errorf("a region beyond the quarter may be registered: %v, exempt from the limit: %v", ok, !ok)
 	}
@@ -163,13 +164,13 @@ func TestRegionsShareTheLimit(t *testing.T) {
 	var releases []func()
 	for _, tc := range []struct {
 		name string
-		io   chunker.Rung
+		io   fileset.IOMode
 		want int
 	}{
-		{"a session", chunker.RungAuto, 3},
-		{"another", chunker.RungAuto, 2},
-		{"a third", chunker.RungAuto, 0},
-		{"one whose user asks for regions", chunker.RungRegistered, 3},
+		{"a session", fileset.IOAuto, 3},
+		{"another", fileset.IOAuto, 2},
+		{"a third", fileset.IOAuto, 0},
+		{"one whose user asks for regions", fileset.IORegistered, 3},
 	} {
 		s := pinningSession()
 		s.terms.IO, s.pinnedBytes = tc.io, &pinned

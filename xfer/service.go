@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/ring"
@@ -197,7 +198,7 @@ func checkSpecial(p *wire.Terms, to *chunker.Special) error {
 		return nil
 	case p.Has(wire.FlagReadBack):
 		return fmt.Errorf("%w: --verify-written reads files back, and the destination is a %s", ErrUsage, to.Kind())
-	case p.IO == chunker.RungDirect || p.IO == chunker.RungDontCache:
+	case p.IO == fileset.IODirect || p.IO == fileset.IODontCache:
 		return fmt.Errorf("%w: --io %v says how files are written, and the destination is a %s", ErrUsage, p.IO, to.Kind())
 	case p.Has(wire.FlagItself) && !to.TakesAgain():
 		return fmt.Errorf("what the %s at the destination took before the connection was lost cannot be taken back: start the copy anew", to.Kind())

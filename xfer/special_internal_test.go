@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -28,7 +29,7 @@ func TestSpecialOnceOnly(t *testing.T) {
 			t.Errorf("with flags %#x: %v", flags, err)
 		}
 	}
-	if _, err := openStore(&wire.Terms{IO: chunker.RungDirect}, chunker.SinkOptions{Dest: path}, &Tally{}); err == nil {
+	if _, err := openStore(&wire.Terms{IO: fileset.IODirect}, chunker.SinkOptions{Dest: path}, &Tally{}); err == nil {
 		t.Error("--io direct is accepted")
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
 )
@@ -86,7 +87,7 @@ func (c *Client) PullStream(ctx context.Context, ep Endpoint, path string, out O
 	switch {
 	case o.VerifyWritten:
 		return nil, fmt.Errorf("%w: --verify-written reads files back, and what a stream was written to cannot be read", ErrUsage)
-	case o.IO == chunker.RungDirect || o.IO == chunker.RungDontCache:
+	case o.IO == fileset.IODirect || o.IO == fileset.IODontCache:
 		return nil, fmt.Errorf("%w: --io %v says how files are written, and a stream is no file", ErrUsage, o.IO)
 	}
 	o.Slots = o.limits().Slots(o.Slots, o.ChunkBytes)

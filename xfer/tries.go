@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/wire"
@@ -21,7 +22,7 @@ import (
 type Tries struct {
 	began time.Time
 	again int // tries that came after the first
-	stage chunker.StageID
+	stage fileset.StageID
 	// learned is about the devices that the attempts used.
 	learned learned
 
@@ -45,7 +46,7 @@ type Tries struct {
 	done            bookings
 	resent          bool // a settled file was sent again, and need not be what roots say
 	deletes         deleteCounts
-	unkept          chunker.UnkeptList
+	unkept          fileset.UnkeptList
 	// roots are over what all tries have copied. It is nil in the first try, whose own
 	// roots these are.
 	roots *manifest.Roots
@@ -65,7 +66,7 @@ const toldMax = 1 << 16
 
 // NewTries returns the tries of a copy that has not begun.
 func NewTries() *Tries {
-	return &Tries{began: time.Now(), stage: chunker.NewStageID(), toldSeed: maphash.MakeSeed(), told: make(map[uint64]struct{})}
+	return &Tries{began: time.Now(), stage: fileset.NewStageID(), toldSeed: maphash.MakeSeed(), told: make(map[uint64]struct{})}
 }
 
 // MayGoOn reports whether another try of the copy makes sense after an error: the ends
@@ -358,9 +359,9 @@ func (t *Tries) forget(h *wire.Hello) {
 }
 
 // stageID is that of the copy's tries or, for one try, a new one.
-func (t *Tries) stageID() chunker.StageID {
+func (t *Tries) stageID() fileset.StageID {
 	if t == nil {
-		return chunker.NewStageID()
+		return fileset.NewStageID()
 	}
 	return t.stage
 }

@@ -4,16 +4,16 @@ import (
 	"context"
 	"fmt"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/printable"
 	"gdrcp/xfer/internal/wire"
 )
 
 // Unkept counts entries that were copied and lack an attribute of the source.
-type Unkept = chunker.Unkept
+type Unkept = fileset.Unkept
 
 // sendUnkept adds attributes that could not be kept to the results of both ends.
-func (s *session) sendUnkept(ctx context.Context, results *copyResults, list chunker.UnkeptList) error {
+func (s *session) sendUnkept(ctx context.Context, results *copyResults, list fileset.UnkeptList) error {
 	var body []byte
 	for i := range list {
 		results.bookUnkept(list[i])
@@ -81,7 +81,7 @@ func (a *copyResults) bookUnkept(u Unkept) {
 	a.unkept.Add(u)
 }
 
-func (a *copyResults) unkeptSoFar() chunker.UnkeptList {
+func (a *copyResults) unkeptSoFar() fileset.UnkeptList {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.unkept

@@ -8,7 +8,7 @@ import (
 	"math"
 	"testing"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/rdma/tcp"
 	"gdrcp/xfer/internal/wire"
 )
@@ -32,7 +32,7 @@ func TestUnkeptForAnOlderSource(t *testing.T) {
 				err = p.receive(ctx, func(f *wire.Frame) error {
 					switch f.Type {
 					case wire.MsgUnkept:
-						return errors.Join(enough, wire.DecodeUnkept(f.Body, func(u chunker.Unkept) { got = append(got, fmt.Sprint("unkept ", u.First, " ", u.Entries)) }))
+						return errors.Join(enough, wire.DecodeUnkept(f.Body, func(u fileset.Unkept) { got = append(got, fmt.Sprint("unkept ", u.First, " ", u.Entries)) }))
 					case wire.MsgUnsettled:
 						return errors.Join(enough, wire.DecodeUnsettled(f.Body, func(u wire.Unsettled) { got = append(got, "failed "+u.Path) }))
 					}

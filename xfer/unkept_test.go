@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/fusetest"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
@@ -104,7 +105,7 @@ func testUnkept(t *testing.T, push, required bool) {
 		}
 		return
 	}
-	want := xfer.Unkept{Attribute: chunker.AttributeTime, Dir: ".", Entries: 3, First: "a", Reason: chunker.ErrTime.Error()}
+	want := xfer.Unkept{Attribute: fileset.AttributeTime, Dir: ".", Entries: 3, First: "a", Reason: chunker.ErrTime.Error()}
 	if len(sum.Unkept) == 1 && sum.Unkept[0].Entries == 4 {
 		want.Entries = 4 // both attempts made z: the first one was cut off before z was settled
 	}

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
 )
@@ -100,7 +100,7 @@ func testNotSettled(t *testing.T, w way, push, required bool) {
 	end := s.lastEnd(t, 1)
 	if !required {
 		isTime := func(l []xfer.Unkept) bool {
-			return len(l) == 1 && l[0].Attribute == chunker.AttributeTime && l[0].First == "d" && l[0].Entries == 1
+			return len(l) == 1 && l[0].Attribute == fileset.AttributeTime && l[0].First == "d" && l[0].Entries == 1
 		}
 		if sum.Failed != 0 || sum.Files != 2 || !sum.Verified || len(texts) > 0 || !isTime(sum.Unkept) {
 			t.Errorf("%q, summary %+v", texts, sum)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
 )
@@ -12,15 +13,15 @@ import (
 // before it, in parts.
 
 // xattrsOf reads the attributes of an entry that is to be announced.
-func (a *announcer) xattrsOf(f *chunker.Found) (chunker.Xattrs, error) {
+func (a *announcer) xattrsOf(f *chunker.Found) (fileset.Xattrs, error) {
 	lacks := func(attribute string, err error) error { return a.lacks(f.Entry.Path, attribute, err) }
 	acls, err := a.aclsOf(f, lacks)
 	if err != nil || !a.src.session.terms.Has(wire.FlagXattrs) {
 		return acls, err
 	}
-	x, err := retryOnEMFILE(a.src.stop, func() (chunker.Xattrs, error) { return a.src.tree.Xattrs(f, lacks) })
-	if err == nil && len(acls)+len(x) > chunker.MaxXattrsBytes {
-		return acls, lacks(chunker.AttributeXattrs, errMuchBesideACLs)
+	x, err := retryOnEMFILE(a.src.stop, func() (fileset.Xattrs, error) { return a.src.tree.Xattrs(f, lacks) })
+	if err == nil && len(acls)+len(x) > fileset.MaxXattrsBytes {
+		return acls, lacks(fileset.AttributeXattrs, errMuchBesideACLs)
 	}
 	return append(acls, x...), err
 }
@@ -40,7 +41,7 @@ func (a *announcer) lacks(path, attribute string, err error) error {
 
 // tellXattrs sends the attributes of an entry, or keeps them with others' until the
 // message is full.
-func (a *announcer) tellXattrs(id uint64, x chunker.Xattrs) error {
+func (a *announcer) tellXattrs(id uint64, x fileset.Xattrs) error {
 	a.src.sender.mu.Lock()
 	a.src.window.xattrBytes += len(x)
 	a.src.sender.mu.Unlock()
@@ -69,7 +70,7 @@ type pendingXattrs map[uint64]*arrivingXattrs
 
 type arrivingXattrs struct {
 	total int
-	bytes chunker.Xattrs
+	bytes fileset.Xattrs
 }
 
 // hearXattrs takes parts of attributes. They must be those of the entries that come
@@ -93,7 +94,7 @@ func (k *sink) hearXattrs(body []byte) error {
 			if k.window.xattrs == nil {
 				k.window.xattrs = make(pendingXattrs)
 			}
-			x = &arrivingXattrs{total: int(p.Total), bytes: make(chunker.Xattrs, 0, p.Total)}
+			x = &arrivingXattrs{total: int(p.Total), bytes: make(fileset.Xattrs, 0, p.Total)}
 			k.window.xattrs[p.ID] = x
 		}
 		if uint64(x.total) != p.Total || uint64(len(x.bytes)) != p.Off {
@@ -116,7 +117,7 @@ func (k *sink) giveXattrs(e *sinkEntry) error {
 	if len(x.bytes) != x.total {
 		return fmt.Errorf("%w: the peer sent %q with %d of %d bytes of its extended attributes", ErrProtocol, e.Path, len(x.bytes), x.total)
 	}
-	if err := chunker.CheckXattrs(x.bytes); err != nil {
+	if err := fileset.CheckXattrs(x.bytes); err != nil {
 		return fmt.Errorf("%w: %q: %w", ErrProtocol, e.Path, err)
 	}
 	if e.attrs == nil {

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"testing"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/xfer/internal/wire"
 )
 
 // parts cuts attributes into messages of that many bytes.
-func parts(id uint64, x chunker.Xattrs, room int) (bodies [][]byte) {
+func parts(id uint64, x fileset.Xattrs, room int) (bodies [][]byte) {
 	var b []byte
 	for off := 0; off < len(x); {
 		b, off = wire.AppendXattrs(b, id, x, off, room)
@@ -22,7 +22,7 @@ func parts(id uint64, x chunker.Xattrs, room int) (bodies [][]byte) {
 }
 
 // attribute is one of that many bytes, encoded.
-func attribute(n int) chunker.Xattrs {
+func attribute(n int) fileset.Xattrs {
 	const name = "user.a"
 	return append(append(append([]byte{byte(len(name))}, name...), byte(n)|0x80, byte(n>>7)), bytes.Repeat([]byte{'v'}, n)...)
 }
@@ -103,9 +103,9 @@ func TestXattrsAreBounded(t *testing.T) {
 	var err error
 	n := 0
 	for ; err == nil && n < 100; n++ {
-		err = k.hearXattrs(append(wire.AppendUvarints(nil, uint64(n), chunker.MaxXattrsBytes, 0, 1), 'x'))
+		err = k.hearXattrs(append(wire.AppendUvarints(nil, uint64(n), fileset.MaxXattrsBytes, 0, 1), 'x'))
 	}
-	if want := wire.XattrWindow/chunker.MaxXattrsBytes + 1; !errors.Is(err, ErrProtocol) || n != want {
+	if want := wire.XattrWindow/fileset.MaxXattrsBytes + 1; !errors.Is(err, ErrProtocol) || n != want {
 		t.Errorf("%d entries, want %d: %v", n, want, err)
 	}
 	if err := k.hearEnd(0); !errors.Is(err, ErrProtocol) {
@@ -123,7 +123,7 @@ func FuzzXattrParts(f *testing.F) {
 		held := 0
 		for _, x := range k.window.xattrs {
 			held += x.total
-			if len(x.bytes) > x.total || x.total > chunker.MaxXattrsBytes {
+			if len(x.bytes) > x.total || x.total > fileset.MaxXattrsBytes {
 				t.Fatalf("%d bytes of %d", len(x.bytes), x.total)
 			}
 		}

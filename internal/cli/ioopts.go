@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/xfer"
 
 	"github.com/urfave/cli/v2"
@@ -26,9 +26,9 @@ func transfersFlag(o *xfer.Options) cli.Flag {
 }
 
 // rung is a word of --io.
-func rung(to *chunker.Rung) *checkedValue {
+func rung(to *fileset.IOMode) *checkedValue {
 	return &checkedValue{set: func(s string) error {
-		r, ok := chunker.ParseRung(s)
+		r, ok := fileset.ParseIOMode(s)
 		if !ok {
 			return fmt.Errorf("not one of auto, direct, dontcache, buffered, registered")
 		}
@@ -55,9 +55,9 @@ func diskIOText(s *xfer.Summary) string {
 func rungsText(b xfer.DiskIO) string {
 	var rungs []string
 	for _, r := range []struct {
-		rung  chunker.Rung
+		rung  fileset.IOMode
 		bytes int64
-	}{{chunker.RungDirect, b.Direct}, {chunker.RungDontCache, b.DontCache}, {chunker.RungBuffered, b.Buffered}, {chunker.RungRegistered, b.Registered}} {
+	}{{fileset.IODirect, b.Direct}, {fileset.IODontCache, b.DontCache}, {fileset.IOBuffered, b.Buffered}, {fileset.IORegistered, b.Registered}} {
 		if r.bytes > 0 {
 			rungs = append(rungs, fmt.Sprintf("%v %s", r.rung, bytesText(float64(r.bytes), 1)))
 		}

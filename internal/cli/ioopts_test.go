@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/xfer"
 )
 
@@ -23,13 +23,13 @@ func TestDiskIOText(t *testing.T) {
 }
 
 func TestRungs(t *testing.T) {
-	for _, want := range []chunker.Rung{chunker.RungAuto, chunker.RungDirect, chunker.RungDontCache, chunker.RungBuffered, chunker.RungRegistered} {
-		var r chunker.Rung
+	for _, want := range []fileset.IOMode{fileset.IOAuto, fileset.IODirect, fileset.IODontCache, fileset.IOBuffered, fileset.IORegistered} {
+		var r fileset.IOMode
 		if err := rung(&r).set(want.String()); err != nil || r != want {
 			t.Errorf("%v: %v, %v", want, r, err)
 		}
 	}
-	var r chunker.Rung
+	var r fileset.IOMode
 	if err := rung(&r).set("fast"); err == nil || !strings.Contains(err.Error(), "registered") {
 		t.Errorf("%v", err)
 	}

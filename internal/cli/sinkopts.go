@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strconv"
 
-	"gdrcp/chunker"
 	"gdrcp/internal/cli/args"
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/printable"
 	"gdrcp/xfer"
 
@@ -48,7 +48,7 @@ func sinkFlags(o *xfer.Options) []cli.Flag {
 func partialDir(to *string) *checkedValue {
 	return &checkedValue{set: func(s string) error {
 		*to = s
-		return chunker.CheckPartialDir(s)
+		return fileset.CheckPartialDir(s)
 	}}
 }
 

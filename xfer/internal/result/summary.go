@@ -3,7 +3,7 @@ package result
 import (
 	"time"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
 )
@@ -67,7 +67,7 @@ type Summary struct {
 	DeletedAtLeast bool
 	// Unkept is what entries that were copied lack of their attributes, for each attribute
 	// and file system. Of entries that several attempts have made it may count each.
-	Unkept []chunker.Unkept
+	Unkept []fileset.Unkept
 	// Retries is how often the copy began again because its connection was lost. The
 	// other numbers are of all tries.
 	Retries int

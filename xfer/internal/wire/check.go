@@ -3,9 +3,9 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"strings"
 
-	"gdrcp/chunker"
-	"gdrcp/gpu"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -46,7 +46,7 @@ func (h *Hello) Check(made *Terms) error {
 // checkNoFiles refuses the hello of a bench or of latency rounds that asks for more
 // than host memory, sealed or not.
 func (h *Hello) checkNoFiles() error {
-	if h.Terms.Flags&^FlagEncrypt != 0 || h.Terms.Codec != CompressOff || h.GPU != 0 || h.Terms.MaxDelete != 0 || h.Terms.Sizes.IsSet() || h.Terms.IO != 0 || h.Terms.Transfers != 0 || h.Terms.Settled != "" || h.Terms.Stage != (chunker.StageID{}) || h.Terms.PartialDir != "" || len(h.Paths) > 0 || h.Terms.Name != "" {
+	if h.Terms.Flags&^FlagEncrypt != 0 || h.Terms.Codec != CompressOff || h.GPU != 0 || h.Terms.MaxDelete != 0 || h.Terms.Sizes.IsSet() || h.Terms.IO != 0 || h.Terms.Transfers != 0 || h.Terms.Settled != "" || h.Terms.Stage != (fileset.StageID{}) || h.Terms.PartialDir != "" || len(h.Paths) > 0 || h.Terms.Name != "" {
 		return fmt.Errorf("%w: a %s with flags %#x, codec %d, GPU %d, %d paths", ErrProtocol, h.Terms.Mode, h.Terms.Flags, h.Terms.Codec, h.GPU, len(h.Paths))
 	}
 	return nil
@@ -116,7 +116,7 @@ func (h *Hello) checkSinkFlags() error {
 
 // checkPartialDir refuses what cannot be where a sink keeps partial files.
 func checkPartialDir(dir string) error {
-	if err := chunker.CheckPartialDir(dir); err != nil {
+	if err := fileset.CheckPartialDir(dir); err != nil {
 		return fmt.Errorf("%w: partial files in %q: %w", ErrProtocol, dir, err)
 	}
 	return nil
@@ -146,7 +146,7 @@ func (h *Hello) checkAgain() error {
 func (h *Hello) checkWhole() error {
 	const others = FlagMany | FlagListed | FlagStream | FlagDelete | FlagUpdate | FlagIgnoreExisting | FlagExisting | FlagSizes | FlagChecksum | FlagAppend | FlagInPlace
 	whole := h.Terms.Has(FlagWhole)
-	if whole && (!h.Terms.Has(FlagItself) || !h.Terms.Has(FlagRecursive) || h.Terms.Has(others)) || !whole && (h.Terms.Stage != (chunker.StageID{}) || h.Terms.Has(FlagForceReplace)) {
+	if whole && (!h.Terms.Has(FlagItself) || !h.Terms.Has(FlagRecursive) || h.Terms.Has(others)) || !whole && (h.Terms.Stage != (fileset.StageID{}) || h.Terms.Has(FlagForceReplace)) {
 		return fmt.Errorf("%w: a whole tree with flags %#x", ErrProtocol, h.Terms.Flags)
 	}
 	return nil
@@ -163,9 +163,20 @@ func (h *Hello) checkStream() error {
 	return nil
 }
 
+// maxGPUNameBytes bounds the name of a GPU: a whole UUID with its prefix.
+const maxGPUNameBytes = 40
+
+// mayNameGPU reports whether a name has only what an index, a UUID or a PCI address has.
+// gpu.Find decides which of these name a GPU.
+func mayNameGPU(name string) bool {
+	return len(name) <= maxGPUNameBytes && strings.IndexFunc(name, func(r rune) bool {
+		return !('0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || strings.ContainsRune("-:.", r))
+	}) < 0
+}
+
 // checkGPU refuses a wish that names no GPU, or two.
 func (h *Hello) checkGPU() error {
-	if named := GPUWish(h.GPU) == GPUNamed; named != (h.GPUName != "") || named && gpu.CheckName(h.GPUName) != nil {
+	if named := GPUWish(h.GPU) == GPUNamed; named != (h.GPUName != "") || named && !mayNameGPU(h.GPUName) {
 		return fmt.Errorf("%w: GPU %d of a name of %d bytes", ErrProtocol, h.GPU, len(h.GPUName))
 	}
 	return nil

@@ -7,7 +7,7 @@ import (
 )
 
 // DiskIO is how many bytes took which rung between memory and disk, and the body of
-// MsgWritten and MsgRead: see chunker.Rung.
+// MsgWritten and MsgRead: see fileset.IOMode.
 type DiskIO struct {
 	Direct    int64 `json:"direct_bytes"`
 	DontCache int64 `json:"dontcache_bytes"`

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -71,7 +71,7 @@ func (h *Hello) Encode() []byte {
 		w.Uint(tagMaxDelete, h.Terms.MaxDelete)
 	}
 	h.Terms.Sizes.appendTo(&w)
-	if h.Terms.IO != chunker.RungAuto {
+	if h.Terms.IO != fileset.IOAuto {
 		w.Uint(tagIO, uint64(h.Terms.IO))
 	}
 	if h.Terms.Transfers != 0 {
@@ -138,7 +138,7 @@ func helloBound(tag byte) (most uint64, ok bool) {
 	case tagGPU:
 		return uint64(GPUNamed), true
 	case tagIO:
-		return uint64(chunker.RungRegistered), true
+		return uint64(fileset.IORegistered), true
 	case tagTransfers:
 		return MaxTransfers, true
 	case tagMinFile:
@@ -178,7 +178,7 @@ func (h *Hello) field(tag byte, v []byte) error {
 		if len(v) != len(h.Terms.Stage) {
 			return fmt.Errorf("%w: a staging directory's id of %d bytes", ErrProtocol, len(v))
 		}
-		h.Terms.Stage = chunker.StageID(v)
+		h.Terms.Stage = fileset.StageID(v)
 	case tagPartialDir:
 		h.Terms.PartialDir = string(v)
 		return checkPartialDir(h.Terms.PartialDir)
@@ -220,7 +220,7 @@ func (h *Hello) set(tag byte, u uint64) {
 	case tagGPU:
 		h.GPU = u
 	case tagIO:
-		t.IO = chunker.Rung(u)
+		t.IO = fileset.IOMode(u)
 	case tagTransfers:
 		t.Transfers = int(u)
 	case tagMaxDelete:

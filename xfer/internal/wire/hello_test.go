@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"testing"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -14,7 +14,7 @@ func sampleHello() Hello {
 	return Hello{
 		Terms: Terms{
 			Mode: ModePull, ChunkBytes: 4 << 20, PieceBytes: 1 << 20, Hash: manifest.BLAKE3, Slots: 16, QPs: 3, Codec: 2,
-			Flags: FlagRecursive | FlagMany, Name: "b", Sizes: FileSizes{MinBytes: 10, MaxBytes: 1 << 63}, Settled: "b/c\n", IO: chunker.RungDirect, Transfers: 3,
+			Flags: FlagRecursive | FlagMany, Name: "b", Sizes: FileSizes{MinBytes: 10, MaxBytes: 1 << 63}, Settled: "b/c\n", IO: fileset.IODirect, Transfers: 3,
 		},
 		Paths: []string{"a\n\xff", "/b"}, GPU: uint64(GPUNamed), GPUName: "MIG-12ab",
 		Into: &IntoPlace{Mark: PlaceMark{1, 2, 31: 3}, Leaf: "new"}, AsksCost: true, Regions: true, Warnings: true, Rails: 8, MostSlots: 112,
@@ -99,7 +99,7 @@ func TestBadHellosOfLaterTries(t *testing.T) {
 func TestHellosOfWholeTrees(t *testing.T) {
 	good := Hello{Terms: Terms{
 		Mode: ModePull, ChunkBytes: 1 << 20, PieceBytes: 1 << 20, Hash: manifest.XXH3, Slots: 4, QPs: 1, Flags: FlagRecursive | FlagItself | FlagWhole,
-		Stage: chunker.StageID{1, 2, 7: 3},
+		Stage: fileset.StageID{1, 2, 7: 3},
 	}, Paths: []string{"from"}}
 	if got, err := DecodeHello(good.Encode()); err != nil || !reflect.DeepEqual(got, good) {
 		t.Errorf("got %+v, %v", got, err)

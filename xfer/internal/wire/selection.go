@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/filter"
 	"gdrcp/manifest"
 )
@@ -145,7 +145,7 @@ const (
 )
 
 // AppendName appends one name: flags, then the path with its length.
-func AppendName(b []byte, item *chunker.Listed) []byte {
+func AppendName(b []byte, item *fileset.Listed) []byte {
 	var flags byte
 	for i, on := range []bool{item.Named, item.Contents, item.Implied} {
 		if on {
@@ -158,9 +158,9 @@ func AppendName(b []byte, item *chunker.Listed) []byte {
 }
 
 // ListedName reads one name.
-func (c *Cursor) ListedName() (chunker.Listed, error) {
+func (c *Cursor) ListedName() (fileset.Listed, error) {
 	flags := c.Byte()
-	item := chunker.Listed{
+	item := fileset.Listed{
 		Path: c.Str(), Named: flags&nameNamed != 0, Contents: flags&nameContents != 0, Implied: flags&nameImplied != 0,
 	}
 	if flags&^nameFlagsKnown != 0 || !item.Named && (item.Contents || !item.Implied) {

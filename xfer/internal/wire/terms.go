@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -35,18 +35,18 @@ type Terms struct {
 	QPs        int
 	Codec      Compress // how the source may compress
 	Flags      uint64
-	Name       string       // base name of a single source
-	MaxDelete  uint64       // one more than the number of entries that may be deleted; 0 for any number
-	Sizes      FileSizes    // of the files that are transferred
-	IO         chunker.Rung // how the sink writes files
-	Transfers  int          // how many large files the source has under way at once; 0 is its default
+	Name       string         // base name of a single source
+	MaxDelete  uint64         // one more than the number of entries that may be deleted; 0 for any number
+	Sizes      FileSizes      // of the files that are transferred
+	IO         fileset.IOMode // how the sink writes files
+	Transfers  int            // how many large files the source has under way at once; 0 is its default
 	// Settled is the path of an entry. An earlier try of this copy, whose connection was
 	// lost, has settled all files up to it in the order of entries. It is empty where the
 	// copy is in its first try, or begins anew.
 	Settled string
 	// Stage tells, beside FlagWhole, the staging directory of this copy, in all of its
 	// tries, from those of others.
-	Stage chunker.StageID
+	Stage fileset.StageID
 	// PartialDir is where the sink of a push keeps partial files, as
 	// chunker.SinkOptions.PartialDir. It is empty where they lie beside their targets.
 	PartialDir string

@@ -6,7 +6,7 @@ import (
 	"math"
 	"unicode/utf8"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -19,7 +19,7 @@ const (
 // AppendUnkept appends one attribute to the body of MsgUnkept: how many entries lack it, and
 // each with its length the name of the attribute, the directory, the first of the entries
 // and the reason. It cuts the reason to fit a message.
-func AppendUnkept(b []byte, u *chunker.Unkept) []byte {
+func AppendUnkept(b []byte, u *fileset.Unkept) []byte {
 	b = binary.AppendUvarint(b, uint64(u.Entries))
 	reason := u.Reason[:min(len(u.Reason), maxReasonBytes)]
 	for !utf8.ValidString(reason) && len(reason) > maxReasonBytes-utf8.UTFMax {
@@ -33,11 +33,11 @@ func AppendUnkept(b []byte, u *chunker.Unkept) []byte {
 }
 
 // DecodeUnkept calls each for the attributes in the body of MsgUnkept.
-func DecodeUnkept(body []byte, each func(chunker.Unkept)) error {
+func DecodeUnkept(body []byte, each func(fileset.Unkept)) error {
 	c := Cursor{Buf: body}
 	for len(c.Buf) > 0 && !c.Bad {
 		entries := c.Uvarint()
-		u := chunker.Unkept{Attribute: c.Str(), Dir: c.Str(), First: c.Str(), Reason: c.Str()}
+		u := fileset.Unkept{Attribute: c.Str(), Dir: c.Str(), First: c.Str(), Reason: c.Str()}
 		if c.Bad {
 			break
 		}

@@ -4,12 +4,12 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 )
 
 const (
 	// XattrWindow bounds the attributes of entries that have not ended. It has room for
-	// those of several entries (chunker.MaxXattrsBytes).
+	// those of several entries (fileset.MaxXattrsBytes).
 	XattrWindow = 8 << 20
 	// xattrPartBytes bounds the numbers that stand before a part's bytes.
 	xattrPartBytes = 4 * binary.MaxVarintLen64
@@ -19,7 +19,7 @@ const (
 // returns the offset that it has reached. The part is: uvarint id of the entry, uvarint
 // length of all its attributes in bytes, uvarint offset of this part, uvarint length
 // and bytes.
-func AppendXattrs(b []byte, id uint64, x chunker.Xattrs, off, room int) ([]byte, int) {
+func AppendXattrs(b []byte, id uint64, x fileset.Xattrs, off, room int) ([]byte, int) {
 	n := min(room-xattrPartBytes-len(b), len(x)-off)
 	if n <= 0 {
 		return b, off
@@ -43,7 +43,7 @@ func DecodeXattrs(body []byte, each func(p *XattrPart) error) error {
 		if c.Bad {
 			break
 		}
-		if p.Total > chunker.MaxXattrsBytes || len(p.Bytes) == 0 || p.Off > p.Total || uint64(len(p.Bytes)) > p.Total-p.Off {
+		if p.Total > fileset.MaxXattrsBytes || len(p.Bytes) == 0 || p.Off > p.Total || uint64(len(p.Bytes)) > p.Total-p.Off {
 			return fmt.Errorf("%w: %d bytes at %d of %d of extended attributes", ErrProtocol, len(p.Bytes), p.Off, p.Total)
 		}
 		if err := each(&p); err != nil {

@@ -1,0 +1,26 @@
+package fileset
+
+import (
+	"errors"
+	"strings"
+
+	"gdrcp/manifest"
+)
+
+// CheckPartialDir refuses what cannot be the directory for partial files: it is an absolute path,
+// or one name.
+func CheckPartialDir(dir string) error {
+	if strings.HasPrefix(dir, "/") {
+		if _, leaf := CutLeaf(strings.TrimRight(dir, "/")); leaf == "." || strings.IndexByte(dir, 0) >= 0 {
+			return errors.New("not the path of a directory with a name")
+		}
+		return nil
+	}
+	if dir == "." || dir == ".." || strings.IndexByte(dir, '/') >= 0 || manifest.CheckPath(dir) != nil {
+		return errors.New("neither an absolute path nor a single name")
+	}
+	if IsReserved([]byte(dir)) {
+		return ErrReserved
+	}
+	return nil
+}

@@ -27,7 +27,7 @@ var projectPrograms = Programs{
 			"qemu-system-x86_64": "qemu-system-x86", "cpio": "cpio", "depmod": "kmod", "modprobe": "kmod", "debootstrap": "debootstrap",
 			"rping": "rdmacm-utils", "rcopy": "rdmacm-utils", "ibv_rc_pingpong": "ibverbs-utils", "ib_write_bw": "perftest",
 		}
-		for program := range set(minimal) {
+		for program := range strings.FieldsSeq(minimal) {
 			packages[program] = ""
 		}
 		return packages
@@ -43,8 +43,7 @@ var projectPrograms = Programs{
 		"bench":    {"tests/bench"},
 		"demo":     {"tests/demo/safetensors"}, "demo-rdma": {"tests/demo/safetensors"},
 	},
-	Skips:   map[string][]string{"test-go": deviceTests, "test-race": deviceTests, "test-nocgo": deviceTests, "check": deviceTests},
-	Entries: []string{".ci/run"},
+	Skips: map[string][]string{"test-go": deviceTests, "test-race": deviceTests, "test-nocgo": deviceTests, "check": deviceTests},
 }
 
 // TestProgramsAreInstalled: what this module's targets start they install.
@@ -75,11 +74,8 @@ func (w without) ReadFile(name string) ([]byte, error) {
 func TestMissingPackagesAreFound(t *testing.T) {
 	for _, c := range []struct{ file, left, want string }{
 		{"Makefile", "rsync:rsync", "tests/program/metadata_test.go:1: starts rsync, but make test-go does not install rsync"},
-		{"Makefile", "pgrep:procps", "tests/bed/selftest:1: starts pgrep, but make test-bed does not install procps"},
-		{"Makefile", "$(NEED) shellcheck", "Makefile, lint:1: starts shellcheck, but make lint does not install shellcheck"},
 		{"tests/bed/setup.sh", "rdmacm-utils", "rdma/verbs/real_test.go:1: starts rping, but make test-bed does not install rdmacm-utils"},
 		{"tests/bed/setup.sh", "perftest", "tests/bench/bed.go:1: starts ib_write_bw, but make bench does not install perftest"},
-		{"tests/bed/setup.sh", "kmod", "tests/bed/setup.sh:1: starts depmod, but make demo-rdma does not install kmod"},
 	} {
 		b, err := os.ReadFile("../../" + c.file)
 		if err != nil {
@@ -98,11 +94,11 @@ func TestMissingPackagesAreFound(t *testing.T) {
 var samplePrograms = Programs{
 	Packages: map[string]string{"sed": "", "rsync": "rsync", "ip": "iproute2", "tc": "iproute2"},
 	Optional: map[string]string{"g++": "is a luxury"},
-	Starts:   map[string][]string{"test": {"."}},
+	Starts:   map[string][]string{"test": {".", "tests/a"}},
 }
 
 func TestCheckPrograms(t *testing.T) {
-	const good = "test: tools\n\tgo-test\ntools:\n\t@.ci/need rsync ip:iproute2\n"
+	const good = "test: tools\n\tsed\ntools:\n\t@.ci/need rsync ip:iproute2\n"
 	goFile := func(body string) string {
 		return "package p\nimport (\"os/exec\"; \"testing\")\nfunc f(t *testing.T) {\n" + body + "\n}\n"
 	}
@@ -116,47 +112,35 @@ func TestCheckPrograms(t *testing.T) {
 		{"by another target", "test:\n\tsed\ntools:\n\t.ci/need rsync\n", "a_test.go", goFile(`exec.LookPath("rsync")`), "starts rsync, but make test"},
 		{"in a comment only", "test:\n\t# .ci/need rsync\n", "a_test.go", goFile(`exec.LookPath("rsync")`), "starts rsync, but make test"},
 		{"unknown", good, "a_test.go", goFile(`exec.CommandContext(t.Context(), "socat")`), "a_test.go:1: starts socat: which"},
-		{"from a list", good, "a_test.go", goFile(`for _, x := range []string{"sed", "socat"} { exec.LookPath(x) }`), "starts socat: which"},
-		{"a constant", good, "a_test.go", goFile(`const x = "socat"; exec.LookPath(x)`), "starts socat: which"},
 		{"known, by way of a helper", "test:\n\tsed\n", "a_test.go", goFile(`run(t, "ip", "link")`), "starts ip, but make test"},
 		{"optional", "test:\n\tsed\n", "a_test.go", goFile(`exec.LookPath("g++")`), ""},
 		{"a file here", good, "a_test.go", goFile(`exec.Command("./socat")`), ""},
-		{"a recipe's", "test:\n\t@if sed; then ip link; fi\n", "a_test.go", goFile(""), "Makefile, test:1: starts ip"},
-		{"a script's, installed there", "test:\n\tbin/x\n", "bin/x", "#!/bin/bash\n.ci/need rsync\nrsync -a\n", ""},
-		{"a script's, unknown", "test:\n\tbin/x\n", "bin/x", "#!/usr/bin/env bash\na=$(sed | socat)\n", "bin/x:1: starts socat"},
-		{"a script's, for another shell", "test:\n\tbin/x\n", "bin/x", "#!/bin/bash\nsed bash -c 'ip link\ntc'\n", "bin/x:1: starts "},
-		{"a script's, by way of a function", "test:\n\tbin/x\n", "bin/x", "#!/bin/bash\nrun() { \"$@\"; }\nrun rsync\n", "bin/x:1: starts rsync"},
-		{"a script of nobody's", good, "bin/x", "#!/bin/bash\nsed\n", "bin/x:1: no target"},
+		{"of the product", good, "a.go", goFile(`exec.Command("socat")`), ""},
+		{"of a program of no target", good, "tests/x/a.go", "package main\nvar a = \"rsync\"\n", ""},
+		{"of a program of the target", "test:\n\tsed\n", "tests/a/a.go", "package main\nvar a = \"rsync\"\n", "starts rsync, but make test"},
+		{"of what tests share", "test:\n\tsed\n", "tests/x/a.go", "package x\nimport \"os/exec\"\nvar a = exec.Command(\"rsync\")\n", "starts rsync, but make test"},
 	} {
-		packages := map[string]string{"go-test": ""}
-		for k, v := range samplePrograms.Packages {
-			packages[k] = v
-		}
-		p := samplePrograms
-		p.Packages = packages
-		found, err := CheckPrograms(fstest.MapFS{"Makefile": {Data: []byte(c.makefile)}, c.file: {Data: []byte(c.text)}}, p)
+		root := fstest.MapFS{"Makefile": {Data: []byte(c.makefile)}, c.file: {Data: []byte(c.text)}}
+		found, err := CheckPrograms(root, samplePrograms)
 		if err != nil || (len(found) > 0) != (c.want != "") || !strings.Contains(strings.Join(found, "\n"), c.want) {
 			t.Errorf("%s: found %q, %v; want %q", c.name, found, err, c.want)
 		}
 	}
 }
 
-// TestReadScript: what stands in a command's place, and nothing else.
-func TestReadScript(t *testing.T) {
-	for text, want := range map[string]string{
-		"a b; c | d && e || f & g":                  "a c d e f g",
-		"x=1 a \"$(b \"$(c)\")\" 'd e' # f":         "a b c",
-		"a >b 2>&1 <c; d <<<e":                      "a d",
-		"cat <<EOF\nb c\nEOF\nd":                    "cat d",
-		"case $x in a | b) c ;; *) d ;; esac; e":    "c d e",
-		"for x in a b; do c; done":                  "for do c done",
-		"x=(a b); ((i = 0)); [[ a = b ]] && c":      "c",
-		"f() {\n a; }\nf":                           " a } f",
-		"timeout -k 5 a b; exec 9>c; ! d":           "timeout a exec ! d",
-		"a <(b) $((c + 1)) ${d:-e}; if ! g; then h": "a b if ! g then h",
-	} {
-		if got := strings.Join(readScript(text).commands, " "); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
+// TestScriptsInstall: a script that a target runs, and one that this runs, install too.
+func TestScriptsInstall(t *testing.T) {
+	root := fstest.MapFS{
+		"Makefile":  {Data: []byte("test:\n\tif bin/x; then true; fi\n")},
+		"bin/x":     {Data: []byte("#!/bin/bash\n\"$here/y\" z\n")},
+		"bin/y":     {Data: []byte("#!/bin/bash\n\"$here/../.ci/need\" \\\n  rsync:rsync\n")},
+		"a_test.go": {Data: []byte("package p\nimport \"os/exec\"\nvar a = exec.Command(\"rsync\")\n")},
+	}
+	if found, err := CheckPrograms(root, samplePrograms); err != nil || len(found) > 0 {
+		t.Errorf("%q, %v", found, err)
+	}
+	root["bin/y"].Data = []byte("#!/bin/bash\n# .ci/need rsync\n")
+	if found, err := CheckPrograms(root, samplePrograms); err != nil || len(found) != 1 {
+		t.Errorf("without what installs rsync: %q, %v", found, err)
 	}
 }

@@ -15,7 +15,6 @@ type File struct {
 	opened Stamp
 	tree   *Tree // whose rung it is read by
 	direct directReader
-	mapped mappable
 }
 
 // Opened returns the stamp that the file had when it was opened.

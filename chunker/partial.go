@@ -214,7 +214,7 @@ func (t *Temp) keep() error {
 	if err != nil && !t.sink.deviceOf(t.dir).tells {
 		return errors.Join(err, t.discard()) // it may be about marked bytes, which nobody reads again
 	}
-	if t.reached() > t.written.Load() {
+	if t.io.reached > t.written.Load() {
 		_ = unix.Ftruncate(t.fd, t.written.Load()) // the space ahead would be held in vain
 	}
 	_ = fchmod(t.fd, 0o600) // it may have its final mode already

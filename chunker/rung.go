@@ -21,17 +21,10 @@ func noRung(op, path string, r fileset.IOMode, why error) error {
 // errNoDisk is why a file system in memory has no rung past the page cache.
 var errNoDisk = errors.New("it is in memory")
 
-// errOnDisk is why files of a file system that is not in memory are not registered.
-var errOnDisk = errors.New("it is not in memory")
-
-// registers reports whether files that are read or written by a rung may be mapped, to be
-// registered.
-func registers(r fileset.IOMode) bool { return r == fileset.IOAuto || r == fileset.IORegistered }
-
 // isNoRung reports whether an error says that the file system does not have a rung: not
 // that this file or this disk has a problem.
 func isNoRung(err error) bool {
-	return err == errNoDisk || err == errOnDisk || err == unix.EINVAL || err == unix.EOPNOTSUPP || err == unix.ENOSYS
+	return err == errNoDisk || err == unix.EINVAL || err == unix.EOPNOTSUPP || err == unix.ENOSYS
 }
 
 // Wrote counts what was written to files, by rung.

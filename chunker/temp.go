@@ -285,12 +285,12 @@ func (t *Temp) Finish() error {
 	if err := t.io.direct.Load().close(); err != nil {
 		return t.loses(opErr("close", t.place, err))
 	}
-	if t.written.Load() != t.size || t.reached() > t.size {
+	if t.written.Load() != t.size || t.io.reached > t.size {
 		if err := uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) }); err != nil {
 			return opErr("set size of", t.place, err)
 		}
 	}
-	t.spent(0, math.MaxInt64)
+	t.io.direct.Load().spent(math.MaxInt64)
 	t.origin.narrowed = Stamp{}
 	err := t.attrs.chown(&t.made, func(uid, gid int) error { return unix.Fchown(t.fd, uid, gid) })
 	if err := t.sink.lacks(fileset.AttributeOwner, t.path, t.dir, err); err != nil {
@@ -357,8 +357,7 @@ func (t *Temp) keepTime() error {
 	return nil
 }
 
-// Discard removes the file, whatever its state; after Publish it does nothing. Mappings that are
-// still open have no bytes any more: looking at them is an error of Guard.
+// Discard removes the file, whatever its state; after Publish it does nothing.
 func (t *Temp) Discard() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -375,10 +374,6 @@ func (t *Temp) discard() error {
 		err = t.giveModeBack()
 	case t.origin.standing == nil:
 		err = unlinkat(t.at().fd, t.name)
-		if t.state == tempOpen && t.io.mapped.end > 0 {
-			// Mappings that are still open would hold all of the file's space, not only theirs.
-			_ = unix.Ftruncate(t.fd, 0)
-		}
 	}
 	if err == unix.ENOENT {
 		err = nil // somebody has removed it, perhaps with its directory
@@ -395,7 +390,7 @@ func (t *Temp) close() error {
 	if t.fd >= 0 { // it may be closed early
 		err = errors.Join(err, closeFD(t.fd))
 	}
-	t.spent(0, math.MaxInt64)
+	t.io.direct.Load().spent(math.MaxInt64)
 	t.fd = -1
 	if t.journal != nil {
 		t.journal.closeFile()

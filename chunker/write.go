@@ -24,7 +24,6 @@ type tempIO struct {
 	// reached is the furthest end that fallocate(2) was asked for, whether it got there or
 	// not: the file may be as long. directWriter.mu guards it while the file is written.
 	reached int64
-	mapped  mappedSpace
 	err     error // why the rung that was asked for is not there
 	early   earlySync
 	// turn is held during a write(2) where the file system allows one at a time.
@@ -155,11 +154,8 @@ func (t *Temp) write(p []byte, off int64) (n int, err error) {
 		t.origin.dirty.Store(true) // before the first byte: a write that fails may have changed a part
 	}
 	if len(p) >= leastDirect {
-		switch r := t.chosen(); {
-		case r == fileset.IODirect:
+		if t.chosen() == fileset.IODirect {
 			n, err = t.writeDirect(p, off)
-		case r == fileset.IORegistered && t.io.err != nil:
-			err = noRung("write", t.place, r, t.io.err)
 		}
 	}
 	if err == nil && n < len(p) {
@@ -167,27 +163,15 @@ func (t *Temp) write(p []byte, off int64) (n int, err error) {
 		m, err = t.writeCached(p[n:], off+int64(n))
 		n += m
 	}
+	t.io.direct.Load().spent(int64(n))
 	if err != nil {
-		t.spent(off, int64(n))
 		return n, err
 	}
-	t.arrived(off, n)
-	return n, nil
-}
-
-// arrived notes that n bytes from off on are in the file.
-func (t *Temp) arrived(off int64, n int) {
-	t.spent(off, int64(n))
 	end := off + int64(n)
 	for seen := t.written.Load(); n > 0 && end > seen && !t.written.CompareAndSwap(seen, end); {
 		seen = t.written.Load()
 	}
-}
-
-// spent notes that n bytes from off on were written, of the space that was allocated ahead.
-func (t *Temp) spent(off, n int64) {
-	t.io.direct.Load().spent(n)
-	t.io.mapped.spent(off, n)
+	return n, nil
 }
 
 // chosen is the rung by which the file is written. The first call chooses it.
@@ -197,9 +181,6 @@ func (t *Temp) chosen() fileset.IOMode {
 		dev := &t.sink.deviceOf(t.dir).rungs
 		if r == fileset.IOAuto {
 			r = t.bestRung(dev)
-		}
-		if r == fileset.IORegistered && dev.fsType != unix.TMPFS_MAGIC {
-			t.io.err = errOnDisk
 		}
 		if r == fileset.IODirect {
 			var d *directWriter

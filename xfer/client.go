@@ -272,7 +272,7 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 // agree says hello and takes the server's terms.
 func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Options) error {
 	h.Terms.Slots, h.Terms.QPs = d.grant.Slots, d.grant.QPs
-	h.AsksCost, h.Regions, h.Unkept, h.Warnings, h.MostSlots, s.costs.asked = true, true, true, true, o.grows, true
+	h.AsksCost, h.Unkept, h.Warnings, h.MostSlots, s.costs.asked = true, true, true, o.grows, true
 	if o.store != nil {
 		h.Into = intoOf(s.id, o.store)
 	}
@@ -291,7 +291,7 @@ func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Opt
 			return err
 		}
 		s.terms, s.into = h.Terms, w.Into
-		s.knowsRegions, s.knowsNear, s.knowsUnkept, s.knowsReplaced = w.Regions, w.Rails > 0, w.Unkept, w.Replaced
+		s.knowsNear, s.knowsUnkept, s.knowsReplaced = w.Rails > 0, w.Unkept, w.Replaced
 		if h.Terms.Mode == wire.ModePush && h.Replaced && !w.Replaced {
 			return fmt.Errorf("%w: the gdrcp at the destination is older and would replace any directory with --atomic-dir: update it", rdma.ErrUnsupported)
 		}

@@ -13,7 +13,7 @@ type DiskIO = wire.DiskIO
 
 // diskIOOf reads what a tree or a store has counted.
 func diskIOOf(b *fileset.IOBytes) DiskIO {
-	return DiskIO{Direct: b.Of(fileset.IODirect), DontCache: b.Of(fileset.IODontCache), Buffered: b.Of(fileset.IOBuffered), Registered: b.Of(fileset.IORegistered)}
+	return DiskIO{Direct: b.Of(fileset.IODirect), DontCache: b.Of(fileset.IODontCache), Buffered: b.Of(fileset.IOBuffered)}
 }
 
 // readBy notes how the source read its files.
@@ -58,22 +58,13 @@ func (s *source) tellUse(ctx context.Context) error {
 	if s.tree != nil {
 		b := diskIOOf(s.tree.Read())
 		s.results.readBy(b)
-		if b = s.session.known(b); !b.CacheOnly() {
+		if !b.CacheOnly() {
 			if err := s.session.ctl.send(ctx, wire.MsgRead, b.Encode()); err != nil {
 				return err
 			}
 		}
 	}
 	return s.session.tellCost(ctx)
-}
-
-// known is what the peer may be told of b: one that does not know regions refuses the number of
-// what was registered, as it does any message that is longer than it knows.
-func (s *session) known(b DiskIO) DiskIO {
-	if !s.knowsRegions {
-		b.Registered = 0
-	}
-	return b
 }
 
 // hearRead takes the source's message. It is text for people: this end does not act on it.

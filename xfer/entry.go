@@ -139,9 +139,6 @@ type sinkEntry struct {
 	// seen the file's end.
 	booked int64
 	last   bool
-	// regionsTo is up to where regions of the file were told. noRegions says that it has none.
-	regionsTo int64
-	noRegions bool
 	// lastByte of a file that gets longer in place is written when all else is there (heldBack).
 	lastByte []byte
 	// givenUp says that the source told in a chunk not to publish the file. The source
@@ -163,13 +160,6 @@ func (e *sinkEntry) isGivenUp() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.givenUp
-}
-
-// takesData reports whether what comes of the file is booked: whatever is admitted later is not.
-func (e *sinkEntry) takesData() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return !e.over && !e.givenUp
 }
 
 // repair is a piece, or a hole, that is wanted again, with the digest that a piece must

@@ -112,15 +112,10 @@ func (s *source) fill(ctx context.Context, worker int) error {
 		if slot == nil || err != nil {
 			return err
 		}
-		if err := s.sentFrom.tidy(); err != nil {
-			return err
-		}
 		t.take()
-		if !s.fillFromFile(t, slot) {
-			mem, c := s.session.link.ring.Slot(slot.index), &slot.chunk
-			s.fillChunk(t, c, mem, &own, func(i int) { s.digested(c, i, s.digestOf(c, i, mem)) })
-			c.Codec, c.StoredBytes = pack.pack(mem, int(c.PlainBytes))
-		}
+		mem, c := s.session.link.ring.Slot(slot.index), &slot.chunk
+		s.fillChunk(t, c, mem, &own, func(i int) { s.digested(c, i, s.digestOf(c, i, mem)) })
+		c.Codec, c.StoredBytes = pack.pack(mem, int(c.PlainBytes))
 		if err := s.handOver(ctx, slot); err != nil {
 			return err
 		}

@@ -11,6 +11,8 @@ import (
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/wire"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -197,13 +199,42 @@ func (s *session) watchRing(ctx context.Context, grow func(ctx context.Context, 
 	return nil
 }
 
+// reservePin books what growth registers, and returns what ends the booking. ok is false where it
+// may not be registered: the kernel counts all that a process registers against RLIMIT_MEMLOCK
+// (setrlimit(2)), and rails and sessions that come later register rings. So growth takes a quarter
+// of it, unless this process is exempt.
+func (s *session) reservePin(bytes int64) (release func(), ok bool) {
+	n := int64(len(s.links.snapshot())) * bytes
+	release = func() { s.pinnedBytes.Add(-n) }
+	pinned := s.pinnedBytes.Add(n)
+	var limit unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit)
+	fits := err == nil && (limit.Cur == unix.RLIM_INFINITY || pinned <= int64(min(limit.Cur/4, math.MaxInt64)))
+	if fits || s.mayLockAll() {
+		return release, true
+	}
+	release()
+	return nil, false
+}
+
+// mayLockAll reports whether the kernel takes what this process registers for exempt from the
+// limit, on all rails.
+func (s *session) mayLockAll() bool {
+	for _, l := range s.links.snapshot() {
+		if l.transport == "verbs" && l.rail.Device().Transport == rdma.IWARP {
+			return false // it may be Soft-iWARP
+		}
+	}
+	return rdma.MayLockAll()
+}
+
 // errNoneLeft says that a server has other uses for the memory that is left.
 var errNoneLeft = errors.New("the server keeps the memory that is left for further sessions")
 
 // errFewLocked says that the limit on locked memory leaves a ring no room to grow.
 var errFewLocked = errors.New("the limit on locked memory leaves no room for more")
 
-// pinRing counts a ring of so many slots with the regions of files, until unpin: what was
+// pinRing counts a ring of so many slots until unpin: what was
 // registered before stays, too, and what is left under a limit on locked memory is for the rings
 // of rails and sessions that come later. See reservePin. Over TCP nothing is pinned.
 func (s *session) pinRing(slots int) (unpin func(), err error) {

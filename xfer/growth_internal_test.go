@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"gdrcp/chunker"
-	"gdrcp/internal/fileset"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
@@ -248,8 +247,8 @@ func TestGrowthThatIsRefused(t *testing.T) {
 	}
 }
 
-// Where a limit on locked memory holds, what growth registers takes no more of it than regions of
-// files may: the rest is for the rings of sessions and rails that come later.
+// Where a limit on locked memory holds, what growth registers takes no more than a quarter of it:
+// the rest is for the rings of sessions and rails that come later.
 func TestGrowthLeavesLockedMemory(t *testing.T) {
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &was); err != nil {
@@ -271,7 +270,7 @@ func TestGrowthLeavesLockedMemory(t *testing.T) {
 		close(s.link.ringReady)
 		s.link.transport, s.growth.probe = tc.transport, always()
 		s.link.ring.MostSlots, s.link.ring.SlotBytes = grown, slotBytes
-		s.terms = wire.Terms{Slots: slots, ChunkBytes: 1 << 20, IO: fileset.IOAuto}
+		s.terms = wire.Terms{Slots: slots, ChunkBytes: 1 << 20}
 		var told []Event
 		s.report = func(e Event) { told = append(told, e) }
 		grew := false
@@ -288,6 +287,46 @@ func TestGrowthLeavesLockedMemory(t *testing.T) {
 		if s.growth.ended(); s.pinnedBytes.Load() != 0 {
 			t.Errorf("%s, limit %d: %d bytes are counted at the end", tc.transport, tc.limit, s.pinnedBytes.Load())
 		}
+	}
+}
+
+// pinningRail registers memory without a look at it.
+type pinningRail struct{ rdma.Rail }
+
+func (pinningRail) Device() rdma.Device { return rdma.Device{} }
+
+func (pinningRail) Register(r rdma.Region, _ rdma.Access) (rdma.MR, error) {
+	return pinnedMR{len: len(r.Mem)}, nil
+}
+
+type pinnedMR struct {
+	rdma.MR
+	len int
+}
+
+func (m pinnedMR) Len() int     { return m.len }
+func (m pinnedMR) Close() error { return nil }
+
+// pinningSession is a session over one link, with a ring of 4 MiB.
+func pinningSession() *session {
+	link := newFurtherLink(1, pinningRail{}, nil, 1)
+	link.transport, link.ring = "verbs", &ring.Ring{Slots: 4, SlotBytes: 1 << 20}
+	s := &session{link: link, links: newLinkSet(link), pinnedBytes: new(atomic.Int64)}
+	return s
+}
+
+// withoutLocks takes the right to lock all memory from the test's thread, which ends with it.
+func withoutLocks(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var caps [2]unix.CapUserData
+	if err := unix.Capget(&header, &caps[0]); err != nil {
+		t.Fatal(err)
+	}
+	caps[0].Effective &^= 1 << unix.CAP_IPC_LOCK
+	if err := unix.Capset(&header, &caps[0]); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -55,7 +55,7 @@ func sinkMessages() map[string]struct {
 		"a result, at once":  {wire.MsgResult, result, true},
 		"a done":             {wire.MsgDone, (&wire.Roots{Entries: 3, Bytes: 2000}).Encode(), false},
 		"a writing":          {wire.MsgWritten, DiskIO{Direct: 1, Buffered: 300}.Encode(), true},
-		"a region":           {wire.MsgRegion, (&wire.FileRegion{Entry: 1, Number: 1, Bytes: 1000, On: []wire.RegionOn{{Link: 1, Key: 5, Addr: 1 << 20}}}).Encode(), false},
+		"a retired message":  {34, []byte{1}, false},
 		"a source's entries": {wire.MsgEntries, []byte{0}, true},
 		"a source's end":     {wire.MsgEnd, []byte{3}, false},
 	}

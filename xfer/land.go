@@ -69,7 +69,7 @@ func (k *sink) drainSlots(ctx context.Context, worker int) error {
 		}
 		k.session.growth.held.slots.Add(1)
 		k.receiver.giveBack(r)
-		if err := errors.Join(w.drain(), k.landsIn.offer(ctx, w.turn, w.lastID)); err != nil {
+		if err := w.drain(); err != nil {
 			return err
 		}
 	}
@@ -98,7 +98,6 @@ func (w *lander) spent(on stat.Stage, since int64) (now int64) {
 type landing struct {
 	priv   []byte
 	header wire.ChunkHeader
-	region *landRegion // that it has landed in, or nil for its slot
 }
 
 func (l *landing) init() {
@@ -132,15 +131,20 @@ func (w *lander) land(ctx context.Context, a filledSlot) (r wire.ReturnedSlot, d
 	return r, true, err
 }
 
+// verified returns the bytes of a piece to write, and whether they match its digest.
+func (w *lander) verified(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, data []byte) ([]byte, bool) {
+	if w.sink.results.vouches() && h.Codec == wire.CodecPlain && w.sink.receiver.seals == nil {
+		// The peer can still write to the slot. Where a manifest says, or will say,
+		// what arrived, write the very bytes that were hashed.
+		w.private = append(w.private[:0], data...)
+		data = w.private
+	}
+	return data, w.sink.session.terms.DigestOf(x, e.fileBytes(), data) == x.Digest
+}
+
 // plainOf opens and decodes the payload in a slot. damaged says that the payload is not
 // as the source sent it.
 func (w *lander) plainOf(h *wire.ChunkHeader, a filledSlot) (plain []byte, damaged bool, err error) {
-	if r := w.chunk.region; r != nil {
-		if !r.entry.takesData() {
-			return nil, true, nil // it may not have been booked, and its region be closed
-		}
-		return r.region.mapping.At(h.Extents[0].Off, int(h.PlainBytes)), false, nil
-	}
 	plain, err = w.unpack.unseal(w.sink.receiver.seals, h, w.sink.session.link.ring.Slot(a.slot)[:h.StoredBytes], w.sink.session.terms.ChunkBytes)
 	if err == nil {
 		plain, err = w.unpack.unpack(h.Codec, plain, h.PlainBytes, w.sink.session.terms.ChunkBytes)
@@ -156,11 +160,7 @@ func (w *lander) plainOf(h *wire.ChunkHeader, a filledSlot) (plain []byte, damag
 // header was damaged.
 func (k *sink) open(l *landing, a filledSlot, r *wire.ReturnedSlot) (done bool, err error) {
 	h := &l.header
-	l.region = nil
 	err = k.receiver.readHeader(a, l.priv, h)
-	if err == nil && h.Region != 0 {
-		l.region, err = k.landsIn.of(h)
-	}
 	if errors.Is(err, wire.ErrHeaderSum) {
 		k.tally.AddRepairs(1)
 		r.Again = true
@@ -299,11 +299,7 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 	}
 	e.room.write(x.Length)
 	defer e.room.write(-x.Length)
-	to := e.writerOf(temp)
-	if w.chunk.region != nil {
-		to = func(p []byte, off int64) (int, error) { return len(p), temp.Landed(off, len(p)) }
-	}
-	err = w.write(e, to, w.sink.heldBack(e, temp, x, data), x.Off)
+	err = w.write(e, e.writerOf(temp), w.sink.heldBack(e, temp, x, data), x.Off)
 	disk.takeTurn()
 	if err != nil {
 		return true, err
@@ -365,9 +361,6 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 
 // landed counts an extent as written. After the last extent it completes the file.
 func (k *sink) landed(e *sinkEntry, x *wire.Extent) error {
-	if err := k.landsIn.landed(e, x); err != nil {
-		return err
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.over {

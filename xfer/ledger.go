@@ -133,10 +133,6 @@ func (l *ledger) bookExtent(e *sinkEntry, x *wire.Extent) error {
 	if err := checkPlace(e, x, &l.sink.session.terms); err != nil {
 		return err
 	}
-	if x.Flags&wire.ExtHole != 0 && e.regionsTo > 0 {
-		// What the source may have written there would show.
-		return fmt.Errorf("%w: a hole at %d of %q, which has none", ErrProtocol, x.Off, e.Path)
-	}
 	l.holes = l.holes[:0]
 	if x.Flags&wire.ExtHole != 0 {
 		l.holes = appendHole(l.holes, x, e.Size, &l.sink.session.terms)

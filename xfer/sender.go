@@ -39,10 +39,6 @@ type outSlot struct {
 	headerSent bool
 	// postedOn is the link that reads the slot, until it is done with that.
 	postedOn *railLink
-	// from is the region of a file that the payload is sent from, or nil where it is in the
-	// slot. into is the sink's region that it goes to, or nil where it goes to the sink's slot.
-	from *sentRegion
-	into *offeredRegion
 }
 
 // sentChunk is what the source remembers of a chunk until its slot comes back:
@@ -93,10 +89,6 @@ type chunkSender struct {
 	wrs       [2]rdma.WR
 	badBuf    []uint16
 	started   func() // called at the first post
-	// from has the regions of files that chunks are sent from, or is nil, and offered those
-	// that the sink has told.
-	from    *sentFrom
-	offered offeredRegions
 }
 
 func newChunkSender(s *session) *chunkSender {
@@ -275,7 +267,6 @@ func (o *chunkSender) addressLocked(s *outSlot) bool {
 		return false
 	}
 	s.lane, s.target = l, o.granted.AddressNear(l.link.number, l.link.target.NearFrom, l.link.target.NearSlots)
-	s.into = o.offered.of(&s.chunk, l.link)
 	o.session.trace.step(credit.Step{Kind: credit.StepAddressed, Link: l.link.number, Place: s.target, Chunk: s.chunk.ID})
 	l.outBytes += int64(s.chunk.StoredBytes) + wire.HopBytes
 	o.posted[s.target.Slot].lane = l
@@ -316,12 +307,9 @@ func (o *chunkSender) postLocked(s *outSlot) (ok bool) {
 	}
 	o.wrs[1] = rdma.WR{
 		Op: rdma.OpWriteImm, ID: uint64(s.index), Len: int(s.chunk.StoredBytes),
+		Local: link.payload, Offset: s.index * o.session.link.ring.Stride(),
 		RemoteAddr: link.target.PayloadAddr + uint64(s.target.Slot)*uint64(link.target.SlotBytes), RKey: link.target.PayloadKey,
 		Imm: wire.Immediate(int(s.target.Slot), s.target.Generation),
-	}
-	o.wrs[1].Local, o.wrs[1].Offset = o.payloadLocked(s, link)
-	if s.into != nil {
-		o.wrs[1].RemoteAddr, o.wrs[1].RKey = s.into.placeOf(&s.chunk, link)
 	}
 	n, _ := s.lane.conn.Post(wrs)
 	if n == len(wrs) {
@@ -342,7 +330,7 @@ func (o *chunkSender) postLocked(s *outSlot) (ok bool) {
 func (o *chunkSender) headerWR(s *outSlot) rdma.WR {
 	c, target := &s.chunk, &s.lane.link.target
 	c.Session = o.session.sessionTag()
-	c.Link, c.Slot, c.Generation, c.Region = target.Link, s.target.Slot, s.target.Generation, s.into.number()
+	c.Link, c.Slot, c.Generation = target.Link, s.target.Slot, s.target.Generation
 	b := o.session.link.ring.HeaderSlot(s.index)
 	n := o.sealHeader(b, c.Encode(b), &c.ChunkHeader)
 	return rdma.WR{
@@ -358,7 +346,6 @@ func (o *chunkSender) done(l *railLink, id uint64) {
 	defer o.mu.Unlock()
 	if s := &o.slots[id]; s.postedOn == l && !l.lost.Load() {
 		s.postedOn = nil
-		o.leaveFile(s)
 		o.under--
 		o.free = append(o.free, s.index)
 		o.cond.Broadcast()

@@ -44,7 +44,6 @@ func (o *chunkSender) shut(l *railLink) []credit.Place {
 		s := &o.slots[i]
 		if s.postedOn == l {
 			s.postedOn = nil
-			o.leaveFile(s)
 			o.under--
 			o.free = append(o.free, s.index)
 		}

@@ -93,7 +93,7 @@ type Server struct {
 	door    *door.Server
 	gpus    *gpuFinder
 	tallies stat.Sessions
-	// pinnedBytes is what the sessions have registered of files and grown rings: see session.
+	// pinnedBytes is what the sessions have registered of grown rings: see session.
 	pinnedBytes atomic.Int64
 }
 
@@ -229,7 +229,7 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 			s.costs.meter = meter
 		}
 		s.knowsWarnings = h.Warnings
-		s.knowsRegions, s.knowsNear, s.knowsUnkept, s.knowsReplaced = h.Regions, h.Rails > 0, h.Unkept, h.Replaced
+		s.knowsNear, s.knowsUnkept, s.knowsReplaced = h.Rails > 0, h.Unkept, h.Replaced
 		v.spread(s, h)
 		if giveBack, err = takeBounces(s, host); err != nil {
 			return err

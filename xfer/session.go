@@ -79,15 +79,13 @@ type session struct {
 	costs    costs
 	// knowsWarnings says that the peer knows of a sink's warnings.
 	knowsWarnings bool
-	// knowsRegions says that the peer knows of regions of files.
-	knowsRegions bool
-	knowsUnkept  bool // of wire.MsgUnkept
+	knowsUnkept   bool // of wire.MsgUnkept
 	// knowsReplaced says that the peer knows of wire.Hello.Replaced.
 	knowsReplaced bool
 	// knowsNear says that the peer knows which slots of a ring are near to a rail.
 	knowsNear bool
-	// pinnedBytes is how much of files, and of rings that have grown, is registered, or about to
-	// be, once for each link: by this session or, at a server, by all.
+	// pinnedBytes is how much of rings that have grown is registered, or about to be, once for
+	// each link: by this session or, at a server, by all.
 	pinnedBytes *atomic.Int64
 	// tally counts what this end does. At a client it may be of several sessions.
 	tally *Tally

@@ -48,7 +48,6 @@ type sink struct {
 	finished  chan *sinkEntry // the publisher's queue
 	openFiles *fileTokens
 	turns     turns
-	landsIn   *landsIn        // nil where all chunks land in slots
 	device    deviceLandings  // of slots in GPU memory
 	stop      <-chan struct{} // closed when the session ends
 	progress  chan struct{}   // holds a token when something has ended
@@ -107,7 +106,6 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 		k.store.ReadAtOnce(readsAtOnce(&k.session.terms, k.session.sessionsAtOnce))
 		k.watch()
 	}
-	k.landsIn = newLandsIn(k)
 	k.session.converses(k)
 	g.Go(func() error { return k.receiver.grantRing(ctx) })
 	if k.out != nil {
@@ -398,7 +396,7 @@ func (k *sink) endByLocked(e *sinkEntry, x *wire.Exception) {
 // stays, as far as a later copy can go on with it. The session's goroutines must have
 // ended.
 func (k *sink) release() error {
-	errs := []error{k.deletion.close(), k.landsIn.close()}
+	errs := []error{k.deletion.close()}
 	for _, e := range k.window.table {
 		if e == nil {
 			continue

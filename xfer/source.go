@@ -3,7 +3,6 @@ package xfer
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -35,9 +34,6 @@ type source struct {
 	results *copyResults
 	// stream is copied in place of the tree, or nil.
 	stream *streamSource
-	// sentFrom has the regions of files that are sent from as they are. It is nil where none
-	// is.
-	sentFrom *sentFrom
 
 	window   sourceWindow
 	warnings int // that the sink has sent
@@ -74,7 +70,7 @@ func (s *source) release() error {
 			e.closeFile()
 		}
 	}
-	return errors.Join(s.sentFrom.close(), s.stream.release())
+	return s.stream.release()
 }
 
 // resend is a wish of the sink: extents of a chunk to send again.
@@ -112,13 +108,6 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	if s.session.terms.Flags&wire.FlagListed != 0 && !s.session.client {
 		s.remote = newRemoteNames(ctx, s.session.ctl)
 		s.names = s.remote
-	}
-	if err := s.session.checkRegistered(); err != nil {
-		return err
-	}
-	if s.tree != nil && s.session.registersFiles() {
-		s.sentFrom = newSentFrom(s.session)
-		s.sender.from = s.sentFrom
 	}
 	s.session.converses(s)
 	g.Go(func() error { return s.session.makeRing(ctx, sourceSlots(s.session.terms.Slots), rdma.LocalRead) })
@@ -174,8 +163,6 @@ func (s *source) fast(f *wire.Frame) (bool, error) {
 		return true, s.hearArrived(f.Body)
 	case wire.MsgBasis:
 		return true, s.hearBasis(f.Body)
-	case wire.MsgRegion:
-		return true, s.hearRegion(f.Body)
 	}
 	return false, nil
 }
@@ -248,7 +235,6 @@ func (s *source) hearResult(ctx context.Context, body []byte) error {
 	for id := from; id < upto; id++ {
 		s.window.xattrBytes -= s.window.table[id%entryWindow].xattrBytes
 		s.window.table[id%entryWindow] = nil
-		s.sender.offered.forget(id)
 	}
 	s.window.settled = upto
 	over := s.window.ended && s.window.settled == s.window.announced && !s.window.rootsSent
@@ -289,7 +275,6 @@ func (s *source) settle(e *srcEntry, x *wire.Exception) error {
 	e.settled.Store(true)
 	s.tally.Step()
 	e.closeFile()
-	s.sentFrom.drop(e)
 	return s.results.book(&e.entryState, x)
 }
 

@@ -12,9 +12,9 @@ import (
 
 // ioFlag is the option about how files get to the disk, and from there.
 func ioFlag(o *xfer.Options) cli.Flag {
-	return checkedFlag("io", "`auto|direct|dontcache|buffered|registered` how files are written: past the page cache (direct, O_DIRECT), through it without keeping anything there "+
-		"(dontcache, RWF_DONTCACHE, Linux 6.14), through it (buffered), or by the RDMA device with no copy (registered, files in memory from 16 MiB on, which it then also reads so). "+
-		"auto takes direct for files from 4 MiB on, on ext4 and XFS. If these refuse it, auto takes dontcache, from Linux 6.16 on. Over RDMA it takes registered if a trial shows that it costs less of a processor. For all else it takes buffered. "+
+	return checkedFlag("io", "`auto|direct|dontcache|buffered` how files are written: past the page cache (direct, O_DIRECT), through it without keeping anything there "+
+		"(dontcache, RWF_DONTCACHE, Linux 6.14), or through it (buffered). "+
+		"auto takes direct for files from 4 MiB on, on ext4 and XFS. If these refuse it, auto takes dontcache, from Linux 6.16 on. For all else it takes buffered. "+
 		"Any other word is forced: it fails (exit code 5) where the destination's file system cannot do it. Small files and the ends of files are always buffered, and buffered keeps what was written in memory, for who reads it next. "+
 		"auto reads files from 64 MiB on past the page cache, but for what is in it; direct reads so where the file system can do it (auto)", rung(&o.IO))
 }
@@ -30,7 +30,7 @@ func rung(to *fileset.IOMode) *checkedValue {
 	return &checkedValue{set: func(s string) error {
 		r, ok := fileset.ParseIOMode(s)
 		if !ok {
-			return fmt.Errorf("not one of auto, direct, dontcache, buffered, registered")
+			return fmt.Errorf("not one of auto, direct, dontcache, buffered")
 		}
 		*to = r
 		return nil
@@ -57,7 +57,7 @@ func rungsText(b xfer.DiskIO) string {
 	for _, r := range []struct {
 		rung  fileset.IOMode
 		bytes int64
-	}{{fileset.IODirect, b.Direct}, {fileset.IODontCache, b.DontCache}, {fileset.IOBuffered, b.Buffered}, {fileset.IORegistered, b.Registered}} {
+	}{{fileset.IODirect, b.Direct}, {fileset.IODontCache, b.DontCache}, {fileset.IOBuffered, b.Buffered}} {
 		if r.bytes > 0 {
 			rungs = append(rungs, fmt.Sprintf("%v %s", r.rung, bytesText(float64(r.bytes), 1)))
 		}

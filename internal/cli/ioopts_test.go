@@ -12,8 +12,8 @@ func TestDiskIOText(t *testing.T) {
 	for want, s := range map[string]*xfer.Summary{
 		"":                     {},
 		"read by buffered 5 B": {Read: xfer.DiskIO{Buffered: 5}},
-		"read by registered 5 B; written by buffered 7 B, registered 9 B": {
-			Read: xfer.DiskIO{Registered: 5}, Written: xfer.DiskIO{Buffered: 7, Registered: 9},
+		"read by direct 5 B; written by dontcache 9 B, buffered 7 B": {
+			Read: xfer.DiskIO{Direct: 5}, Written: xfer.DiskIO{Buffered: 7, DontCache: 9},
 		},
 	} {
 		if got := diskIOText(s); got != want {
@@ -23,14 +23,14 @@ func TestDiskIOText(t *testing.T) {
 }
 
 func TestRungs(t *testing.T) {
-	for _, want := range []fileset.IOMode{fileset.IOAuto, fileset.IODirect, fileset.IODontCache, fileset.IOBuffered, fileset.IORegistered} {
+	for _, want := range []fileset.IOMode{fileset.IOAuto, fileset.IODirect, fileset.IODontCache, fileset.IOBuffered} {
 		var r fileset.IOMode
 		if err := rung(&r).set(want.String()); err != nil || r != want {
 			t.Errorf("%v: %v, %v", want, r, err)
 		}
 	}
 	var r fileset.IOMode
-	if err := rung(&r).set("fast"); err == nil || !strings.Contains(err.Error(), "registered") {
+	if err := rung(&r).set("registered"); err == nil || !strings.Contains(err.Error(), "buffered") {
 		t.Errorf("%v", err)
 	}
 }

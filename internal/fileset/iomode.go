@@ -21,14 +21,10 @@ const (
 	IODontCache
 	// IOBuffered leaves it to the page cache.
 	IOBuffered
-	// IORegistered is what an RDMA device read from, or wrote to, the file itself, which lies
-	// in memory; see File.Map and Temp.Map of chunker. IOAuto leaves it to the caller whether that is
-	// worth it. What is asked for by this word and is not read or written so is buffered.
-	IORegistered
 	ioModes = iota
 )
 
-var ioModeNames = [ioModes]string{"auto", "direct", "dontcache", "buffered", "registered"}
+var ioModeNames = [ioModes]string{"auto", "direct", "dontcache", "buffered"}
 
 // String is the mode's word, as ParseIOMode takes it.
 func (r IOMode) String() string {

@@ -26,7 +26,7 @@ type bedDevice struct {
 }
 
 var bedDevices = []bedDevice{
-	{name: "rxe0", kind: "rxe (RoCEv2)", address: "10.7.0.1", memoryMiB: 256, plain: 1, hashed: 1, file: 0.95, fileBeyond: 0.95},
+	{name: "rxe0", kind: "rxe (RoCEv2)", address: "10.7.0.1", memoryMiB: 256, plain: 1, hashed: 1, file: 0.85, fileBeyond: 0.85},
 	{name: "siw0", kind: "siw (iWARP)", address: "10.8.0.1", memoryMiB: 512, plain: 1, hashed: 0.75, file: 0.35, fileBeyond: 0.35},
 }
 

@@ -105,7 +105,6 @@ type ChunkHeader struct {
 	Link        uint32 // that it travels over
 	Slot        uint32
 	Generation  uint64
-	Region      uint32 // see FileRegion; 0 for the slot
 	ID          uint64
 	Codec       Codec
 	Repair      bool
@@ -153,7 +152,6 @@ func (h *ChunkHeader) Encode(b []byte) int {
 	le.PutUint64(b[24:], h.Generation)
 	le.PutUint64(b[32:], h.SealNumber)
 	copy(b[40:], h.SealTag[:])
-	le.PutUint32(b[56:], h.Region)
 	return HopBytes + at
 }
 
@@ -169,7 +167,7 @@ func PutSum(e2e []byte) {
 // the extents mean. Decode appends the extents to h.Extents[:0].
 func (h *ChunkHeader) Decode(b []byte, chunkBytes int) error {
 	le := binary.LittleEndian
-	if len(b) < HopBytes+BareChunkBytes+SumBytes || le.Uint32(b) != headerMagic || le.Uint32(b[60:]) != 0 {
+	if len(b) < HopBytes+BareChunkBytes+SumBytes || le.Uint32(b) != headerMagic || le.Uint64(b[56:]) != 0 {
 		return ErrHeaderSum
 	}
 	n := int(le.Uint32(b[4:]))
@@ -182,7 +180,7 @@ func (h *ChunkHeader) Decode(b []byte, chunkBytes int) error {
 	}
 	h.Session, h.Link = le.Uint64(b[8:]), le.Uint32(b[16:])
 	h.Slot, h.Generation = le.Uint32(b[20:]), le.Uint64(b[24:])
-	h.SealNumber, h.Region = le.Uint64(b[32:]), le.Uint32(b[56:])
+	h.SealNumber = le.Uint64(b[32:])
 	copy(h.SealTag[:], b[40:])
 	h.ID, h.Codec, h.Repair = le.Uint64(e2e), Codec(e2e[8]), e2e[9]&chunkRepair != 0
 	h.StoredBytes, h.PlainBytes = le.Uint32(e2e[12:]), le.Uint32(e2e[16:])

@@ -7,7 +7,7 @@ import (
 )
 
 func sampleHeader(extents int) ChunkHeader {
-	h := ChunkHeader{Session: 5, Link: 1, Slot: 3, Generation: 1 << 40, Region: 9, ID: 77, Codec: CodecS2, StoredBytes: 100, PlainBytes: 1000}
+	h := ChunkHeader{Session: 5, Link: 1, Slot: 3, Generation: 1 << 40, ID: 77, Codec: CodecS2, StoredBytes: 100, PlainBytes: 1000}
 	for i := range extents {
 		x := Extent{Entry: uint64(i), Off: int64(i) << 20, Length: 10, SlotOff: uint32(i), Flags: ExtLast}
 		x.Digest[0] = byte(i)

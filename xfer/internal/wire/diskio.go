@@ -12,22 +12,16 @@ type DiskIO struct {
 	Direct    int64 `json:"direct_bytes"`
 	DontCache int64 `json:"dontcache_bytes"`
 	Buffered  int64 `json:"buffered_bytes"`
-	// Registered is what devices read from, or wrote to, files in memory.
-	Registered int64 `json:"registered_bytes,omitempty"`
 }
 
 // CacheOnly reports whether all bytes went through the page cache as ever, or there were none.
-func (r DiskIO) CacheOnly() bool { return r.Direct == 0 && r.DontCache == 0 && r.Registered == 0 }
+func (r DiskIO) CacheOnly() bool { return r.Direct == 0 && r.DontCache == 0 }
 
-// Encode returns the body of the message: the numbers, in order. Registered is left out if it is
-// 0.
+// Encode returns the body of the message: the numbers, in order.
 func (r DiskIO) Encode() []byte {
 	var b []byte
 	for _, n := range []int64{r.Direct, r.DontCache, r.Buffered} {
 		b = binary.AppendUvarint(b, uint64(n))
-	}
-	if r.Registered > 0 {
-		b = binary.AppendUvarint(b, uint64(r.Registered))
 	}
 	return b
 }
@@ -35,12 +29,9 @@ func (r DiskIO) Encode() []byte {
 // DecodeDiskIO is Encode's inverse.
 func DecodeDiskIO(b []byte) (r DiskIO, err error) {
 	c := Cursor{Buf: b}
-	for i, to := range []*int64{&r.Direct, &r.DontCache, &r.Buffered, &r.Registered} {
-		if i == 3 && len(c.Buf) == 0 {
-			break
-		}
+	for _, to := range []*int64{&r.Direct, &r.DontCache, &r.Buffered} {
 		n := c.Uvarint()
-		if n > math.MaxInt64 || i == 3 && n == 0 {
+		if n > math.MaxInt64 {
 			return DiskIO{}, fmt.Errorf("%w: %d bytes by one rung", ErrProtocol, n)
 		}
 		*to = int64(n)

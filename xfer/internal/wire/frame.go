@@ -38,7 +38,7 @@ const (
 	MsgWritten   MsgType = 32 // sink: how files were written, ahead of its roots, where that is not through the page cache only
 	MsgRead      MsgType = 33 // source: how files were read, ahead of its roots, where that is not through the page cache only
 	MsgUnkept    MsgType = 37 // either: attributes that could not be kept, if the peer knows this message
-	MsgRegion    MsgType = 34 // sink: where a range of a file is registered, for bytes of it
+	_            MsgType = 34 // retired: where a range of a file was registered
 	MsgWarning   MsgType = 35 // sink, to a source that knows it: a text for the user
 	MsgUnwanted  MsgType = 18 // sink: files whose data is not to be sent, ahead of the plan that covers them
 	MsgDeleted   MsgType = 19 // sink: what was deleted, or could not be

@@ -18,9 +18,6 @@ type Hello struct {
 	// AsksCost: the client wants to hear what the session cost the server. A server that
 	// does not know the field tells nothing.
 	AsksCost bool
-	// Regions: this end knows of the regions of files. An end that does not know the field
-	// is told of none.
-	Regions bool
 	// Unkept: this end knows MsgUnkept.
 	Unkept bool
 	// MostSlots: how many slots a ring at the other end may grow to. 0 is from an end whose
@@ -90,9 +87,6 @@ func (h *Hello) Encode() []byte {
 	if h.AsksCost {
 		w.Uint(tagAsksCost, 1)
 	}
-	if h.Regions {
-		w.Uint(tagRegions, 1)
-	}
 	if h.Unkept {
 		w.Uint(tagUnkept, 1)
 	}
@@ -138,12 +132,12 @@ func helloBound(tag byte) (most uint64, ok bool) {
 	case tagGPU:
 		return uint64(GPUNamed), true
 	case tagIO:
-		return uint64(fileset.IORegistered), true
+		return uint64(fileset.IOBuffered), true
 	case tagTransfers:
 		return MaxTransfers, true
 	case tagMinFile:
 		return math.MaxInt64, true
-	case tagAsksCost, tagRegions, tagUnkept, tagWholeRing, tagWarnings, tagReplaced:
+	case tagAsksCost, tagUnkept, tagWholeRing, tagWarnings, tagReplaced:
 		return 1, true
 	case tagRails:
 		return MaxLinks, true
@@ -158,6 +152,9 @@ func (h *Hello) field(tag byte, v []byte) error {
 		u, err := DecodeUint(tag, v)
 		if err == nil && (u > most || tag == tagFlags && u&^flagsKnown != 0) {
 			err = fmt.Errorf("%w: field %#x is %d, which is out of range", ErrProtocol, tag, u)
+		}
+		if tag == tagIO && u == retiredRegistered {
+			err = fmt.Errorf("%w: --io registered, which this version no longer has", ErrProtocol)
 		}
 		if err == nil {
 			h.set(tag, u)
@@ -231,8 +228,6 @@ func (h *Hello) set(tag byte, u uint64) {
 		t.Sizes.MaxBytes = u
 	case tagAsksCost:
 		h.AsksCost = u == 1
-	case tagRegions:
-		h.Regions = u == 1
 	case tagUnkept:
 		h.Unkept = u == 1
 	case tagWarnings:
@@ -279,7 +274,7 @@ const (
 	tagTransfers  = 28 | MustUnderstand // how many large files are under way at once
 	tagFarSlots   = 29                  // at the door only: see DoorWish
 	tagFarQPs     = 30                  // likewise
-	tagRegions    = 31
+	_             = 31                  // retired: the sender knew of regions of files
 	tagRails      = 32
 	tagMostSlots  = 33 // in a hello, a welcome, and at the door
 	tagRoot       = 34
@@ -288,6 +283,9 @@ const (
 	tagWarnings   = 47
 	tagReplaced   = 48
 )
+
+// retiredRegistered is the number that --io registered had.
+const retiredRegistered = 4
 
 // maxRootBytes bounds the identity of a directory.
 const maxRootBytes = 64

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 
 	"gdrcp/internal/fileset"
@@ -17,7 +18,7 @@ func sampleHello() Hello {
 			Flags: FlagRecursive | FlagMany, Name: "b", Sizes: FileSizes{MinBytes: 10, MaxBytes: 1 << 63}, Settled: "b/c\n", IO: fileset.IODirect, Transfers: 3,
 		},
 		Paths: []string{"a\n\xff", "/b"}, GPU: uint64(GPUNamed), GPUName: "MIG-12ab",
-		Into: &IntoPlace{Mark: PlaceMark{1, 2, 31: 3}, Leaf: "new"}, AsksCost: true, Regions: true, Warnings: true, Rails: 8, MostSlots: 112,
+		Into: &IntoPlace{Mark: PlaceMark{1, 2, 31: 3}, Leaf: "new"}, AsksCost: true, Warnings: true, Rails: 8, MostSlots: 112,
 	}
 }
 
@@ -198,5 +199,20 @@ func TestHellosOfPartialDirs(t *testing.T) {
 		if _, err := DecodeHello(w.Buf); !errors.Is(err, ErrProtocol) {
 			t.Errorf("%q: %v", dir, err)
 		}
+	}
+}
+
+// A client that asks for what this version no longer has is refused in words that name it, and
+// one that only knows of it is served.
+func TestHelloOfARetiredFeature(t *testing.T) {
+	h := sampleHello()
+	w := Writer{Buf: h.Encode()}
+	w.Uint(31, 1) // it knew regions of files
+	if _, err := DecodeHello(w.Buf); err != nil {
+		t.Errorf("a client that knew regions: %v", err)
+	}
+	w.Uint(tagIO, 4)
+	if _, err := DecodeHello(w.Buf); !errors.Is(err, ErrProtocol) || !strings.Contains(err.Error(), "--io registered") {
+		t.Errorf("a client that asks for them: %v", err)
 	}
 }

@@ -273,6 +273,7 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Options) error {
 	h.Terms.Slots, h.Terms.QPs = d.grant.Slots, d.grant.QPs
 	h.AsksCost, h.Unkept, h.Warnings, h.MostSlots, s.costs.asked = true, true, true, o.grows, true
+	h.Copy = o.Tries.attempt()
 	if o.store != nil {
 		h.Into = intoOf(s.id, o.store)
 	}

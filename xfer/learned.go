@@ -59,7 +59,7 @@ func attemptFaultOf(err error) attemptFault {
 		return faultRing
 	case isRemote && strings.HasPrefix(remote.Text, noRing):
 		return faultFarRing
-	case isRemote && remote.Class != ClassStopped:
+	case isRemote && (remote.Class != ClassStopped || strings.HasPrefix(remote.Text, stillWriting)):
 		return faultOther
 	}
 	for _, other := range []error{ErrIntegrity, ErrUsage, ErrProtocol, ErrStalled, chunker.ErrNoSpace, context.Canceled} {

@@ -17,9 +17,6 @@ import (
 // errOtherCopy refuses any copy but the one that the server was started for.
 var errOtherCopy = errors.New("this end admits only the copy that it was started for")
 
-// errSuperseded ends a session whose client has come again by another way.
-var errSuperseded = errors.New("its client has come again")
-
 // OneCopy is the copy that a server was started for: its direction, its paths, and all
 // of its options that add to what the copy may do or keep. It admits one session. A
 // session whose client never heard the welcome does not count, because a client whose

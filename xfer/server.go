@@ -95,6 +95,7 @@ type Server struct {
 	tallies stat.Sessions
 	// pinnedBytes is what the sessions have registered of grown rings: see session.
 	pinnedBytes atomic.Int64
+	pushes      pushes
 }
 
 // NewServer returns a server that listens nowhere yet.
@@ -202,8 +203,8 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 	end := SessionEnd{Peer: s.peer, Key: host.Key(), What: "connection"}
 	opens := host.Opens().(keyScope)
 	var served *service
-	giveBack, giveBackRing := func() {}, func() {}
-	defer func() { giveBack(); giveBackRing() }()
+	giveBack, giveBackRing, left := func() {}, func() {}, func() {}
+	defer func() { giveBack(); giveBackRing(); left() }()
 	tally, uncount := v.tallies.Begin(s.peer)
 	s.tally = tally
 	meter := v.tallies.Meter(tally)
@@ -219,6 +220,9 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 			return err
 		}
 		if err := opens.Only.admit(h, s, host.End); err != nil {
+			return err
+		}
+		if left, err = v.pushes.enter(ctx, host.Key(), host.End, h, v.cfg.Timeouts.Handshake/4*3); err != nil {
 			return err
 		}
 		giveBackRing = v.growsAt(host, s, h)
@@ -286,6 +290,6 @@ func (v *Server) hear(ctx context.Context, s *session) (*wire.Hello, error) {
 // welcome sends the client the terms.
 func (s *session) welcome(ctx context.Context, h *wire.Hello, v *service) error {
 	w := *h
-	w.Paths, w.Terms.Name, w.Into, w.Root = nil, v.name, v.into, v.root
+	w.Paths, w.Terms.Name, w.Into, w.Root, w.Copy = nil, v.name, v.into, v.root, wire.CopyAttempt{}
 	return s.ctl.send(ctx, wire.MsgWelcome, w.Encode())
 }

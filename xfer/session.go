@@ -177,7 +177,7 @@ func (s *session) run(parent context.Context, talk func(ctx context.Context, g *
 		}
 	}
 	if err != nil {
-		s.tellAbort(err)
+		s.tellAbort(parent, err)
 	}
 	closed := s.links.close()
 	s.growth.ended()
@@ -186,7 +186,7 @@ func (s *session) run(parent context.Context, talk func(ctx context.Context, g *
 
 // tellAbort tells the peer why the session ends, if the peer can still hear it and does
 // not know it already.
-func (s *session) tellAbort(err error) {
+func (s *session) tellAbort(parent context.Context, err error) {
 	var remote *RemoteError
 	if errors.As(err, &remote) || errors.Is(err, rdma.ErrDisconnected) {
 		return
@@ -196,10 +196,10 @@ func (s *session) tellAbort(err error) {
 		if !s.client {
 			err = errors.New("the server is stopping")
 		}
-		s.sendAbort(ClassStopped, err)
+		s.sendAbort(parent, ClassStopped, err)
 		return
 	}
-	s.sendAbort(Classify(err), err)
+	s.sendAbort(parent, Classify(err), err)
 }
 
 // abortStall is how long to wait for an abort while nothing that was posted before it
@@ -212,8 +212,15 @@ const AbortWait = 5 * time.Second
 
 // sendAbort tries once, because the connection may be what failed. The poller has
 // ended, so this goroutine waits for the message to leave. If it closed the queue pair
-// earlier, the message would be dropped.
-func (s *session) sendAbort(class ErrorClass, err error) {
+// earlier, the message would be dropped. If the client has come again, nobody reads it.
+func (s *session) sendAbort(parent context.Context, class ErrorClass, err error) {
+	waits, stop := context.WithCancel(context.Background())
+	defer stop()
+	defer context.AfterFunc(parent, func() {
+		if errors.Is(context.Cause(parent), errSuperseded) {
+			stop()
+		}
+	})()
 	a := wire.Abort{Class: class, Text: toPeer(err)}
 	link := s.ctl.sendLast(wire.MsgAbort, a.Encode())
 	if link == nil {
@@ -221,7 +228,7 @@ func (s *session) sendAbort(class ErrorClass, err error) {
 	}
 	cs := make([]rdma.Completion, 16)
 	for end := time.Now().Add(AbortWait); time.Now().Before(end); {
-		ctx, cancel := context.WithTimeout(context.Background(), abortStall)
+		ctx, cancel := context.WithTimeout(waits, abortStall)
 		n, err := link.rail.Wait(ctx, cs)
 		cancel()
 		if err != nil {

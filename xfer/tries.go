@@ -358,6 +358,14 @@ func (t *Tries) forget(h *wire.Hello) {
 	t.refused, t.done, t.unkept, t.deletes.unlisted, t.resent = refusedCounts{}, bookings{}, nil, false, false
 }
 
+// attempt identifies the attempt to a sink, which ends an earlier one of the same copy first.
+func (t *Tries) attempt() wire.CopyAttempt {
+	if t == nil {
+		return wire.CopyAttempt{}
+	}
+	return wire.CopyAttempt{ID: t.stage, Attempt: uint32(t.again)}
+}
+
 // stageID is that of the copy's tries or, for one try, a new one.
 func (t *Tries) stageID() fileset.StageID {
 	if t == nil {

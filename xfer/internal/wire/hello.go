@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 
@@ -39,7 +40,19 @@ type Hello struct {
 	// WholeRing: the client has another device to try if the server cannot make its ring of all
 	// slots, and wants no smaller one.
 	WholeRing bool
+	// Copy identifies the copy and its attempt, so that a sink runs one attempt at a time. It is
+	// zero from a client that makes no other attempt, or does not know the field.
+	Copy CopyAttempt
 }
+
+// CopyAttempt identifies one attempt of a copy.
+type CopyAttempt struct {
+	ID      chunker.StageID // of the copy
+	Attempt uint32          // later attempts have higher numbers
+}
+
+// copyAttemptBytes is the length of an encoded CopyAttempt.
+const copyAttemptBytes = len(chunker.StageID{}) + 4
 
 // Encode returns the body of MsgHello and MsgWelcome.
 func (h *Hello) Encode() []byte {
@@ -107,6 +120,9 @@ func (h *Hello) Encode() []byte {
 	}
 	if h.WholeRing {
 		w.Uint(tagWholeRing, 1)
+	}
+	if h.Copy != (CopyAttempt{}) {
+		w.Str(tagCopy, string(binary.BigEndian.AppendUint32(h.Copy.ID[:], h.Copy.Attempt)))
 	}
 	return w.Buf
 }
@@ -184,6 +200,12 @@ func (h *Hello) field(tag byte, v []byte) error {
 			return fmt.Errorf("%w: the identity of a directory in %d bytes", ErrProtocol, len(v))
 		}
 		h.Root = string(v)
+	case tagCopy:
+		if len(v) != copyAttemptBytes {
+			return fmt.Errorf("%w: an attempt of a copy in %d bytes", ErrProtocol, len(v))
+		}
+		id, attempt := v[:len(h.Copy.ID)], v[len(h.Copy.ID):]
+		h.Copy = CopyAttempt{chunker.StageID(id), binary.BigEndian.Uint32(attempt)}
 	case tagInto:
 		into, err := DecodeInto(v)
 		h.Into = into
@@ -282,6 +304,7 @@ const (
 	tagWholeRing  = 38
 	tagWarnings   = 47
 	tagReplaced   = 48
+	tagCopy       = 49
 )
 
 // retiredRegistered is the number that --io registered had.

@@ -52,28 +52,28 @@ func (e *endingError) Unwrap() error { return fault.ErrPeerStopped }
 // enter makes a session the running attempt of its copy. It ends an earlier attempt and waits
 // until nothing of that runs any more, for patience at most. The session calls left when nothing
 // of it runs any more, also after an error.
-func (p *pushes) enter(ctx context.Context, key string, end func(error), h *wire.Hello, patience time.Duration) (left func(), err error) {
+func (p *pushes) enter(ctx context.Context, key string, end func(error), h *wire.Hello, patience time.Duration) (left func(), _ error) {
 	if h.Terms.Mode != wire.ModePush || h.Copy == (wire.CopyAttempt{}) {
 		return func() {}, nil
 	}
-	c, left := p.add(pushID{key, h.Copy.ID}, h.Copy.Attempt, end)
+	c, leave := p.add(pushID{key, h.Copy.ID}, h.Copy.Attempt, end)
 	if c == nil {
-		return left, errSuperseded
+		return leave, errSuperseded
 	}
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
 	select {
 	case c.running <- struct{}{}:
-		return func() { <-c.running; left() }, context.Cause(ctx)
+		return func() { <-c.running; leave() }, context.Cause(ctx)
 	case <-ctx.Done():
-		return left, context.Cause(ctx)
+		return leave, context.Cause(ctx)
 	case <-timeout.C:
-		return left, &endingError{patience}
+		return leave, &endingError{patience}
 	}
 }
 
 // add adds an attempt, and ends the one before it. It returns nil if a later one has come.
-func (p *pushes) add(id pushID, attempt uint32, end func(error)) (c *pushedCopy, left func()) {
+func (p *pushes) add(id pushID, attempt uint32, end func(error)) (c *pushedCopy, leave func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch c = p.copy[id]; {

@@ -13,9 +13,11 @@ import (
 	"gdrcp/xfer"
 )
 
-// heldCall is the first call of a kind at a file system, which waits there for release.
+// heldCall is the first call of a kind at a file system once it is armed. It waits there for
+// release.
 type heldCall struct {
 	dir     string
+	armed   atomic.Bool
 	begun   chan struct{} // closed when the call has come
 	release func()
 }
@@ -27,7 +29,7 @@ func holdCall(t *testing.T, call string) *heldCall {
 	released := make(chan struct{})
 	h.release = sync.OnceFunc(func() { close(released) })
 	h.dir = fusetest.MountHeld(t, t.TempDir(), func(c string) {
-		if c == call && calls.Add(1) == 1 {
+		if c == call && h.armed.Load() && calls.Add(1) == 1 {
 			close(h.begun)
 			<-released
 		}
@@ -92,6 +94,7 @@ func TestAttemptsOfAPushRunOneByOne(t *testing.T) {
 			var connected atomic.Int32
 			o.Report = func(e xfer.Event) {
 				if e.Kind == xfer.EventConnected {
+					held.armed.Store(true)
 					connected.Add(1)
 				}
 			}

@@ -66,10 +66,9 @@ func TestDeviceFaults(t *testing.T) {
 						url := fmt.Sprintf("rdma://127.0.0.1:%d/", s.port)
 						copied := strings.ReplaceAll(t.Name(), "/", "-")
 						run(t, client, "-a", here+"/tree/.", url+copied).wantCode(0)
+						sameTree(t, here+"/tree", there+"/"+copied, true)
 						p := start(t, client, "-a", "--quiet", "--retries", "1", "--require", "verbs", here+"/tree/.", url+copied+"-verbs")
 						code := p.wait(launch.Slow(2 * patience))
-						s.stop() // an attempt that failed may end there after the next one
-						sameTree(t, here+"/tree", there+"/"+copied, true)
 						if code != 0 {
 							if devices == "one device" {
 								t.Errorf("another device was there: %s", p)
@@ -78,6 +77,7 @@ func TestDeviceFaults(t *testing.T) {
 						} else {
 							sameTree(t, here+"/tree", there+"/"+copied+"-verbs", true)
 						}
+						s.stop()
 					})
 				}
 			}

@@ -1,0 +1,57 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"gdrcp/chunker"
+	"gdrcp/xfer/internal/wire"
+)
+
+// TestAttemptsOfOneCopy: a later attempt ends an earlier one of the same copy and key and waits
+// for it, but not for ever; an earlier one that comes late does not run; and nothing is kept.
+func TestAttemptsOfOneCopy(t *testing.T) {
+	var p pushes
+	id := chunker.NewStageID()
+	enter := func(key string, attempt uint32, patience time.Duration) (ctx context.Context, left func(), err error) {
+		ctx, end := context.WithCancelCause(t.Context())
+		h := &wire.Hello{Terms: wire.Terms{Mode: wire.ModePush}, Copy: wire.CopyAttempt{ID: id, Attempt: attempt}}
+		left, err = p.enter(ctx, key, end, h, patience)
+		return ctx, left, err
+	}
+	must := func(ctx context.Context, left func(), err error) (context.Context, func()) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ctx, left
+	}
+	first, leftFirst := must(enter("key", 0, time.Minute))
+	other, leftOther := must(enter("another key", 1, time.Minute))
+	_, leftSecond, err := enter("key", 1, time.Millisecond)
+	if !errors.As(err, new(*endingError)) || Classify(err) != ClassStopped {
+		t.Errorf("beside the first: %v, of class %d", err, Classify(err))
+	}
+	leftSecond()
+	if !errors.Is(context.Cause(first), errSuperseded) || other.Err() != nil {
+		t.Errorf("the first ended with %v, that of another key with %v", context.Cause(first), other.Err())
+	}
+	if _, left, err := enter("key", 0, time.Minute); !errors.Is(err, errSuperseded) {
+		t.Errorf("the first, late: %v", err)
+	} else {
+		left()
+	}
+	time.AfterFunc(50*time.Millisecond, leftFirst)
+	begun := time.Now()
+	_, leftThird := must(enter("key", 2, time.Minute))
+	if took := time.Since(begun); took < 50*time.Millisecond {
+		t.Errorf("the third waited for %v only", took)
+	}
+	leftThird()
+	leftOther()
+	if len(p.copy) > 0 {
+		t.Errorf("%d copies are kept", len(p.copy))
+	}
+}

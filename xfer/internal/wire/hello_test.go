@@ -19,6 +19,7 @@ func sampleHello() Hello {
 		},
 		Paths: []string{"a\n\xff", "/b"}, GPU: uint64(GPUNamed), GPUName: "MIG-12ab",
 		Into: &IntoPlace{Mark: PlaceMark{1, 2, 31: 3}, Leaf: "new"}, AsksCost: true, Warnings: true, Rails: 8, MostSlots: 112,
+		Copy: CopyAttempt{ID: fileset.StageID{1, 2, 3}, Attempt: 1 << 30},
 	}
 }
 
@@ -51,6 +52,16 @@ func TestHelloCutAnywhere(t *testing.T) {
 		// Cut between fields it is a shorter hello; anywhere else an error.
 		if got, err := DecodeHello(b[:n]); err == nil && !bytes.HasPrefix(b, b[:n]) {
 			t.Errorf("%d bytes: %+v", n, got)
+		}
+	}
+}
+
+func TestHelloOfABadAttempt(t *testing.T) {
+	for _, n := range []int{0, copyAttemptBytes - 1, copyAttemptBytes + 1} {
+		var w Writer
+		w.Str(tagCopy, string(make([]byte, n)))
+		if _, err := DecodeHello(w.Buf); !errors.Is(err, ErrProtocol) {
+			t.Errorf("%d bytes: %v", n, err)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/wire"
 )
@@ -27,7 +27,7 @@ type pushes struct {
 // pushID identifies a copy. It includes the key, because others must not end its attempts.
 type pushID struct {
 	key string
-	id  chunker.StageID
+	id  fileset.StageID
 }
 
 // pushedCopy is a copy with an attempt that runs, waits for an earlier one, or is ending.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -14,7 +14,7 @@ import (
 // for it, but not for ever; an earlier one that comes late does not run; and nothing is kept.
 func TestAttemptsOfOneCopy(t *testing.T) {
 	var p pushes
-	id := chunker.NewStageID()
+	id := fileset.NewStageID()
 	enter := func(key string, attempt uint32, patience time.Duration) (ctx context.Context, left func(), err error) {
 		ctx, end := context.WithCancelCause(t.Context())
 		h := &wire.Hello{Terms: wire.Terms{Mode: wire.ModePush}, Copy: wire.CopyAttempt{ID: id, Attempt: attempt}}

@@ -47,12 +47,12 @@ type Hello struct {
 
 // CopyAttempt identifies one attempt of a copy.
 type CopyAttempt struct {
-	ID      chunker.StageID // of the copy
+	ID      fileset.StageID // of the copy
 	Attempt uint32          // later attempts have higher numbers
 }
 
 // copyAttemptBytes is the length of an encoded CopyAttempt.
-const copyAttemptBytes = len(chunker.StageID{}) + 4
+const copyAttemptBytes = len(fileset.StageID{}) + 4
 
 // Encode returns the body of MsgHello and MsgWelcome.
 func (h *Hello) Encode() []byte {
@@ -205,7 +205,7 @@ func (h *Hello) field(tag byte, v []byte) error {
 			return fmt.Errorf("%w: an attempt of a copy in %d bytes", ErrProtocol, len(v))
 		}
 		id, attempt := v[:len(h.Copy.ID)], v[len(h.Copy.ID):]
-		h.Copy = CopyAttempt{chunker.StageID(id), binary.BigEndian.Uint32(attempt)}
+		h.Copy = CopyAttempt{fileset.StageID(id), binary.BigEndian.Uint32(attempt)}
 	case tagInto:
 		into, err := DecodeInto(v)
 		h.Into = into

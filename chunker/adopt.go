@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 )
 
 // adoptStage looks for a staging directory that an earlier copy left for the same name,
@@ -32,7 +33,7 @@ func (s *Sink) adoptStage() error {
 
 func (s *Sink) exists(name string) bool {
 	var st unix.Stat_t
-	return fstatat(s.base.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
+	return fsys.Fstatat(s.base.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
 // stageNames lists the staging directories for the final name, this copy's own first.
@@ -58,11 +59,11 @@ func (s *Sink) otherStages(stem string) (names []string, err error) {
 // eachNameIn reads the names in a directory, through a descriptor of its own: the offset
 // of dirfd is shared by its users.
 func eachNameIn(dirfd int, visit func(name []byte)) error {
-	own, err := openat(dirfd, ".", dirFlags, 0)
+	own, err := fsys.Openat(dirfd, ".", fsys.DirFlags, 0)
 	if err != nil {
 		return err
 	}
-	defer closeQuietly(own)
+	defer fsys.CloseQuietly(own)
 	buf := make([]byte, direntBytes)
 	for {
 		n, err := unix.Getdents(own, buf)
@@ -91,14 +92,14 @@ func (s *Sink) adoptFirst(names []string) (taken bool, err error) {
 			continue
 		}
 		if name != s.stage.name && in.mayUse(st) {
-			closeQuietly(fd)
+			fsys.CloseQuietly(fd)
 			continue
 		}
 		if name != s.stage.name {
 			err = renameIfFree(s.base.fd, name, s.stage.name)
 		}
 		if err != nil {
-			closeQuietly(fd)
+			fsys.CloseQuietly(fd)
 			return false, err
 		}
 		s.stage.goesOn = name == s.stage.name
@@ -113,28 +114,28 @@ func (s *Sink) adoptFirst(names []string) (taken bool, err error) {
 // owns the descriptor, which holds the lock. It is negative where that is not possible;
 // inUse says that another copy has the lock.
 func lockStage(dirfd int, name string) (fd int, st *unix.Stat_t, inUse bool) {
-	fd, err := openat(dirfd, name, dirFlags, 0)
+	fd, err := fsys.Openat(dirfd, name, fsys.DirFlags, 0)
 	if err != nil {
 		return -1, nil, false
 	}
 	st = new(unix.Stat_t)
 	var named unix.Stat_t
-	err = fstat(fd, st)
+	err = fsys.Fstat(fd, st)
 	if err == nil && !(isOwn(st) && mayTakeStage(dirfd, fd)) {
 		err = unix.EPERM
 	}
 	if err == nil {
-		err = uninterrupted(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+		err = fsys.TryLock(fd)
 		inUse = err == unix.EWOULDBLOCK
 	}
 	if err == nil {
-		err = fstatat(dirfd, name, &named, unix.AT_SYMLINK_NOFOLLOW)
+		err = fsys.Fstatat(dirfd, name, &named, unix.AT_SYMLINK_NOFOLLOW)
 	}
 	if err == nil && inodeOf(&named) != inodeOf(st) {
 		err = ErrChanged // it was adopted or removed meanwhile
 	}
 	if err != nil {
-		closeQuietly(fd)
+		fsys.CloseQuietly(fd)
 		return -1, nil, inUse
 	}
 	return fd, st, false
@@ -166,22 +167,22 @@ func (s *Sink) keepStageYoung() {
 // touch makes a staging directory young, which sweepDir goes by.
 func touch(fd int) {
 	now := unix.NsecToTimespec(time.Now().UnixNano())
-	_ = setTimespec(fd, ".", now, now) // an old one is still this copy's, as long as it is locked
+	_ = fsys.SetTimes(fd, ".", now, now) // an old one is still this copy's, as long as it is locked
 }
 
 // claimStage locks the staging directory that Mkdir has just made.
 func (s *Sink) claimStage(h *dirHandle) error {
-	fd, err := openat(h.fd, ".", dirFlags, 0)
+	fd, err := fsys.Openat(h.fd, ".", fsys.DirFlags, 0)
 	if err != nil {
 		return err
 	}
 	s.stage.fd, s.stage.at = fd, h.inode
-	err = uninterrupted(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+	err = fsys.TryLock(fd)
 	if err == unix.EWOULDBLOCK {
 		return ErrChanged // a cleaner took it for a leftover
 	}
 	var st unix.Stat_t
-	if err := fstatat(s.base.fd, s.stage.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || inodeOf(&st) != h.inode {
+	if err := fsys.Fstatat(s.base.fd, s.stage.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || inodeOf(&st) != h.inode {
 		return ErrChanged
 	}
 	_ = setTreeMark(fd, markStaging) // without a mark see mayTakeStage

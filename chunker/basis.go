@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -48,10 +49,10 @@ func (s *Sink) OpenBasis(e *manifest.Entry, a *Attributes, bytes int64) (*Basis,
 	if err != nil {
 		return nil, err
 	}
-	fd, err := openat(t.dir.fd, t.leaf, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := fsys.Openat(t.dir.fd, t.leaf, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err == nil {
 		t.fd = fd
-		err = fstat(fd, &t.made)
+		err = fsys.Fstat(fd, &t.made)
 	}
 	if err == nil && (t.made.Mode&unix.S_IFMT != unix.S_IFREG || t.made.Size < bytes || bytes == e.Size && t.made.Size != bytes) {
 		err = ErrChanged
@@ -86,7 +87,7 @@ func (t *Temp) awaitAge() error {
 	if now.Inode() != was.Inode() || now.Size != was.Size || !t.sink.settled.is(now) {
 		return ErrChanged
 	}
-	return fstat(t.fd, &t.made)
+	return fsys.Fstat(t.fd, &t.made)
 }
 
 // settledMax bounds the memory of settledStamps.
@@ -125,7 +126,7 @@ func (b *Basis) ReadAt(p []byte, off int64) (int, error) {
 	if b.temp == nil {
 		return 0, &opError{op: "read", path: b.entry.Path, err: os.ErrClosed}
 	}
-	n, err := fdReader{b.temp.fd}.ReadAt(p, off)
+	n, err := fsys.FDReader(b.temp.fd).ReadAt(p, off)
 	return n, opErr("read", b.temp.place, err)
 }
 
@@ -136,7 +137,7 @@ func (b *Basis) dataFrom(off int64) int64 {
 	if b.temp == nil {
 		return off // reading tells why
 	}
-	return dataFrom(b.temp.fd, off, b.temp.size)
+	return fsys.DataFrom(b.temp.fd, off, b.temp.size)
 }
 
 // Stands reports whether the file still stands in the entry's place, as it was when it
@@ -157,7 +158,7 @@ func (b *Basis) Close() {
 		return
 	}
 	if b.temp.fd >= 0 {
-		closeQuietly(b.temp.fd)
+		fsys.CloseQuietly(b.temp.fd)
 	}
 	b.temp.dir.release()
 	b.temp = nil
@@ -278,7 +279,7 @@ func (t *Temp) ReadAt(p []byte, off int64) (int, error) {
 	if t.state != tempOpen {
 		return 0, &opError{op: "read", path: t.place, err: os.ErrClosed}
 	}
-	n, err := fdReader{t.fd}.ReadAt(p, off)
+	n, err := fsys.FDReader(t.fd).ReadAt(p, off)
 	return n, opErr("read", t.place, err)
 }
 
@@ -288,7 +289,7 @@ func (t *Temp) dataFrom(off int64) int64 {
 	if t.state != tempOpen {
 		return t.size
 	}
-	return dataFrom(t.fd, off, t.size)
+	return fsys.DataFrom(t.fd, off, t.size)
 }
 
 // MakeHole makes a range of a file that did not begin empty read as zeros:
@@ -323,7 +324,7 @@ func (t *Temp) punch(off, n int64) (made bool, err error) {
 		return true, nil // fallocate(2) refuses that
 	}
 	t.origin.dirty.Store(true)
-	err = uninterrupted(func() error {
+	err = fsys.Uninterrupted(func() error {
 		return unix.Fallocate(t.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 	})
 	if err == unix.EOPNOTSUPP || err == unix.ENOSYS {

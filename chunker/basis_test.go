@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/disktest"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -100,8 +101,8 @@ func TestBasisStays(t *testing.T) {
 			if c.good != (err == nil) || !c.good && !errors.Is(err, ErrChanged) && !errors.Is(err, unix.ENOENT) {
 				t.Fatal(err)
 			}
-			if now := b.stat; c.good && (now(t).Ino != was.Ino || now(t).Mode&0o777 != 0o644 || nanoseconds(now(t).Mtim) != b.entry.MtimeNs) {
-				t.Errorf("mode %#o, time %d", now(t).Mode, nanoseconds(now(t).Mtim))
+			if now := b.stat; c.good && (now(t).Ino != was.Ino || now(t).Mode&0o777 != 0o644 || fsys.Nanoseconds(now(t).Mtim) != b.entry.MtimeNs) {
+				t.Errorf("mode %#o, time %d", now(t).Mode, fsys.Nanoseconds(now(t).Mtim))
 			}
 			if id := temp.Published().id; id != inodeOf(&was) {
 				t.Errorf("published as %+v", id)

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fsys"
 )
 
 // changeTimes is what a file's ctime is worth on a file system.
@@ -26,22 +28,15 @@ const (
 func changeTimesOf(fsType uint32) changeTimes {
 	switch fsType {
 	case unix.EXT4_SUPER_MAGIC, // and ext2, ext3
-		unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, zfsMagic, bcachefsMagic,
+		unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, fsys.ZFSMagic, fsys.BcachefsMagic,
 		unix.TMPFS_MAGIC, unix.RAMFS_MAGIC,
-		unix.NFS_SUPER_MAGIC, unix.CEPH_SUPER_MAGIC, lustreMagic, gpfsMagic, beegfsMagic:
+		unix.NFS_SUPER_MAGIC, unix.CEPH_SUPER_MAGIC, fsys.LustreMagic, fsys.GPFSMagic, fsys.BeeGFSMagic:
 		return changeTimesOwn
 	case unix.OVERLAYFS_SUPER_MAGIC:
 		return changeTimesBelow
 	}
 	return changeTimesUnknown
 }
-
-// Types of file systems (statfs(2)) that are not in x/sys: fs/bcachefs in Linux, and
-// include/sys/fs/zfs.h in OpenZFS.
-const (
-	bcachefsMagic = 0xCA451A4E
-	zfsMagic      = 0x2FC12FC1
-)
 
 // tell reports whether a file that has a stamp now had the same content whenever else it
 // has that stamp. A ctime behind mtime is not mtime shown again. Below an overlay, images have

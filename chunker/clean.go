@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -88,12 +89,12 @@ func keepsPartial(dirfd int, journal string, now time.Time) (temp string, keep b
 	if err != nil {
 		return "", false
 	}
-	defer closeQuietly(fd)
+	defer fsys.CloseQuietly(fd)
 	var st, named unix.Stat_t
-	if fstat(fd, &st) != nil || now.UnixNano()-nanoseconds(st.Mtim) >= int64(leftoverPartialAge) {
+	if fsys.Fstat(fd, &st) != nil || now.UnixNano()-fsys.Nanoseconds(st.Mtim) >= int64(leftoverPartialAge) {
 		return "", false
 	}
-	if fstatat(dirfd, head.temp, &named, unix.AT_SYMLINK_NOFOLLOW) != nil || named.Ino != head.inode.Ino {
+	if fsys.Fstatat(dirfd, head.temp, &named, unix.AT_SYMLINK_NOFOLLOW) != nil || named.Ino != head.inode.Ino {
 		return "", false
 	}
 	return head.temp, true
@@ -104,7 +105,7 @@ func keepsPartial(dirfd int, journal string, now time.Time) (temp string, keep b
 func dropPartial(in *hostsIn, journal string) bool {
 	dirfd := in.dirfd
 	var st unix.Stat_t
-	err := fstatat(dirfd, journal, &st, unix.AT_SYMLINK_NOFOLLOW)
+	err := fsys.Fstatat(dirfd, journal, &st, unix.AT_SYMLINK_NOFOLLOW)
 	if err == unix.ENOENT {
 		return true
 	}
@@ -115,8 +116,8 @@ func dropPartial(in *hostsIn, journal string) bool {
 	switch {
 	case err == nil:
 		inUse := in.mayUsePartial(fd, &head, seed)
-		closeQuietly(fd)
-		if inUse || fstatat(dirfd, head.temp, &st, unix.AT_SYMLINK_NOFOLLOW) != unix.ENOENT && !removeLeftover(in, head.temp, true) {
+		fsys.CloseQuietly(fd)
+		if inUse || fsys.Fstatat(dirfd, head.temp, &st, unix.AT_SYMLINK_NOFOLLOW) != unix.ENOENT && !removeLeftover(in, head.temp, true) {
 			return false
 		}
 	case errors.Is(err, errJournal), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
@@ -139,7 +140,7 @@ func removeLeftover(in *hostsIn, name string, locked bool) bool {
 	if !ok {
 		return false
 	}
-	defer closeQuietly(fd)
+	defer fsys.CloseQuietly(fd)
 	return (locked || !in.mayUseFD(fd)) && in.unlink(name)
 }
 
@@ -149,26 +150,26 @@ func removeLeftover(in *hostsIn, name string, locked bool) bool {
 func lockUnused(dirfd int, name string, ours bool) (fd int, ok bool) {
 	const flags = unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	// On NFS an exclusive lock needs a file that is open for writing (flock(2)).
-	file, err := openat(dirfd, name, unix.O_RDWR|flags, 0)
+	file, err := fsys.Openat(dirfd, name, unix.O_RDWR|flags, 0)
 	if err != nil {
-		file, err = openat(dirfd, name, unix.O_RDONLY|flags, 0)
+		file, err = fsys.Openat(dirfd, name, unix.O_RDONLY|flags, 0)
 	}
 	if err != nil {
 		return -1, false
 	}
 	defer func() {
 		if !ok {
-			closeQuietly(file)
+			fsys.CloseQuietly(file)
 		}
 	}()
 	var st, named unix.Stat_t
-	if fstat(file, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || (ours && !mayBeOurs(&st)) {
+	if fsys.Fstat(file, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || (ours && !mayBeOurs(&st)) {
 		return -1, false
 	}
-	if uninterrupted(func() error { return unix.Flock(file, unix.LOCK_EX|unix.LOCK_NB) }) != nil {
+	if fsys.TryLock(file) != nil {
 		return -1, false
 	}
-	if fstatat(dirfd, name, &named, unix.AT_SYMLINK_NOFOLLOW) != nil || inodeOf(&named) != inodeOf(&st) {
+	if fsys.Fstatat(dirfd, name, &named, unix.AT_SYMLINK_NOFOLLOW) != nil || inodeOf(&named) != inodeOf(&st) {
 		return -1, false // published meanwhile
 	}
 	return file, true
@@ -176,14 +177,14 @@ func lockUnused(dirfd int, name string, ours bool) (fd int, ok bool) {
 
 func isRegular(dirfd int, name string) bool {
 	var st unix.Stat_t
-	return fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG
+	return fsys.Fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG
 }
 
 // removeLeftoverLink removes a link that a killed run made and did not rename.
 func removeLeftoverLink(in *hostsIn, name string, now time.Time) bool {
 	var st unix.Stat_t
-	if fstatat(in.dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK ||
-		!mayBeOurs(&st) || now.UnixNano()-nanoseconds(st.Ctim) < int64(leftoverLinkAge) {
+	if fsys.Fstatat(in.dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK ||
+		!mayBeOurs(&st) || now.UnixNano()-fsys.Nanoseconds(st.Ctim) < int64(leftoverLinkAge) {
 		return false
 	}
 	return in.unlink(name)
@@ -252,7 +253,7 @@ func cleanDir(tree *Tree, path string, hosts *otherHosts, stop <-chan struct{}, 
 	fd := h.fd
 	gone := func(name string, remove func() bool) {
 		var st unix.Stat_t
-		if fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && remove() {
+		if fsys.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && remove() {
 			removed(fileset.JoinPath(path, name), 1, st.Size)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -199,16 +200,16 @@ func TestCleanOfNoDirectory(t *testing.T) {
 func TestCleanDeep(t *testing.T) {
 	took := func(depth int) time.Duration {
 		dir := t.TempDir()
-		fd, err := openat(unix.AT_FDCWD, dir, dirFlags, 0)
+		fd, err := fsys.Openat(unix.AT_FDCWD, dir, fsys.DirFlags, 0)
 		for i := 0; i < depth && err == nil; i++ {
 			var next int
 			if err = unix.Mkdirat(fd, "d", 0o755); err == nil {
-				next, err = openat(fd, "d", dirFlags, 0)
-				closeQuietly(fd)
+				next, err = fsys.Openat(fd, "d", fsys.DirFlags, 0)
+				fsys.CloseQuietly(fd)
 				fd = next
 			}
 		}
-		closeQuietly(fd)
+		fsys.CloseQuietly(fd)
 		start := time.Now()
 		if err = errors.Join(err, Clean(t.Context(), dir, func(string, int64, int64) {})); err != nil {
 			t.Fatal(err)

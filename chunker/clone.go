@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 
 	"golang.org/x/sys/unix"
@@ -23,14 +24,14 @@ func (b *Basis) Clone(p *Partial, bytes int64) (*Temp, error) {
 	if err != nil {
 		return nil, nil // Create meets the same error, if anything has to be written at all
 	}
-	err = uninterrupted(func() error { return unix.IoctlFileClone(t.fd, b.temp.fd) })
+	err = fsys.Uninterrupted(func() error { return unix.IoctlFileClone(t.fd, b.temp.fd) })
 	if err == nil {
 		// What is behind would show through holes.
-		err = uninterrupted(func() error { return unix.Ftruncate(t.fd, bytes) })
+		err = fsys.Uninterrupted(func() error { return unix.Ftruncate(t.fd, bytes) })
 	}
 	if err == nil {
 		t.origin.cloned = true
-		err = fstat(t.fd, &t.made)
+		err = fsys.Fstat(t.fd, &t.made)
 		t.written.Store(t.made.Size) // where that is not the entry's, Finish mends it
 	}
 	if err == nil {
@@ -90,7 +91,7 @@ func (b *Basis) create(p *Partial) (*Temp, error) {
 
 // fits checks that the disk has room for a copy, before most of the copy is made.
 func (b *Basis) fits() error {
-	if _, most := freeBytes(b.temp.fd); b.temp.made.Blocks*512 > most {
+	if _, most := fsys.FreeBytes(b.temp.fd); b.temp.made.Blocks*512 > most {
 		return unix.ENOSPC
 	}
 	return nil
@@ -109,12 +110,12 @@ func (b *Basis) copyInto(t *Temp) error {
 		return err
 	}
 	t.written.Store(t.size)
-	return uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) }) // the end may be a hole
+	return fsys.Uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) }) // the end may be a hole
 }
 
 // dataEnd finds where the data of the basis ends.
-func (b *Basis) dataEnd() dataEnd {
-	return dataEnd{seek: func(off int64, whence int) (int64, error) { return unix.Seek(b.temp.fd, off, whence) }}
+func (b *Basis) dataEnd() fsys.DataEnd {
+	return fsys.DataEnd{Seek: func(off int64, whence int) (int64, error) { return unix.Seek(b.temp.fd, off, whence) }}
 }
 
 // copyByKernel copies the data through the page cache, or as the file system can by itself.
@@ -125,7 +126,7 @@ func (b *Basis) copyByKernel(t *Temp) error {
 		if err := t.step(); err != nil {
 			return err
 		}
-		n, err := c.copy(off, int(min(copyStepBytes, data.behind(off, t.size)-off)))
+		n, err := c.copy(off, int(min(copyStepBytes, data.Behind(off, t.size)-off)))
 		if err == errNotRead {
 			// A piece with such a part is never the same, so it is written anew. No piece
 			// is smaller than this.
@@ -162,7 +163,7 @@ func (c *rangeCopier) copy(off int64, most int) (int, error) {
 		}
 		c.buf = make([]byte, 1<<20)
 	}
-	n, _ := fdReader{c.from}.ReadAt(c.buf[:min(most, len(c.buf))], off) // an error is met again
+	n, _ := fsys.FDReader(c.from).ReadAt(c.buf[:min(most, len(c.buf))], off) // an error is met again
 	if n == 0 {
 		return 0, errNotRead
 	}

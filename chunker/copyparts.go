@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 
 	"golang.org/x/sync/errgroup"
@@ -36,7 +37,7 @@ func (b *Basis) copyPastCache(t *Temp) error {
 		if err := t.step(); err != nil {
 			return cmp.Or(parts.Wait(), err)
 		}
-		from, to := off, min(data.behind(off, t.size), off-off%partBytes+partBytes)
+		from, to := off, min(data.Behind(off, t.size), off-off%partBytes+partBytes)
 		parts.Go(func() error { return b.copyPart(t, from, to) })
 		off = to
 	}
@@ -53,7 +54,7 @@ func (b *Basis) copyPart(t *Temp, from, to int64) error {
 	}
 	defer t.sink.places.give(mem)
 	for off := from; off < to; {
-		n, err := fdReader{b.temp.fd}.ReadAt(mem[:to-off], off)
+		n, err := fsys.FDReader(b.temp.fd).ReadAt(mem[:to-off], off)
 		if n == 0 && err == io.EOF {
 			return nil // the file was cut short, and so is not the same
 		}

@@ -2,7 +2,6 @@ package chunker
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/dirsync"
+	"gdrcp/internal/fsys"
 )
 
 const (
@@ -38,7 +38,7 @@ type device struct {
 	// keepsQuiet: errors of the file system itself are reported by fsync only, not by
 	// syncfs.
 	keepsQuiet bool
-	// realtime: a syncfs brings names to the disk, but not all data; see hasRealtimeDevice.
+	// realtime: a syncfs brings names to the disk, but not all data; see HasRealtimeDevice.
 	realtime bool
 	// leavesOverwritten: a syncfs may leave what was written over older data in the disk's
 	// cache. XFS flushes that only with its log, and has nothing to log for such data. An fsync
@@ -46,7 +46,7 @@ type device struct {
 	// fs/xfs/xfs_file.c, Linux 6.18).
 	leavesOverwritten bool
 	// flushesEarly: a syncfs leaves some of what it writes in the disk's cache; see
-	// mayLackJournal.
+	// MayLackJournal.
 	flushesEarly bool
 	// at is the directory in which the sink met the file system first, as a path in the tree.
 	at string
@@ -90,71 +90,10 @@ type diskCalls struct {
 
 func kernelCalls() diskCalls {
 	return diskCalls{
-		fsync:  func(fd int) error { return uninterrupted(func() error { return unix.Fsync(fd) }) },
-		syncfs: func(fd int) error { return uninterrupted(func() error { return unix.Syncfs(fd) }) },
-		flush:  flushFD,
+		fsync:  func(fd int) error { return fsys.Uninterrupted(func() error { return unix.Fsync(fd) }) },
+		syncfs: func(fd int) error { return fsys.Uninterrupted(func() error { return unix.Syncfs(fd) }) },
+		flush:  fsys.Flush,
 	}
-}
-
-// flushFD closes a second descriptor of an open file.
-func flushFD(fd int) error {
-	return uninterrupted(func() error {
-		other, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		return unix.Close(other)
-	})
-}
-
-// tellsBySyncfs reports whether a syncfs(2) that returns 0 means that everything that
-// was written to a file system of this type (statfs(2)) is on the disk. The types below
-// write to a disk of their own and are known to do that. Of other types this is
-// unknown, or known to be false: FUSE asks its server only if that is virtiofs or
-// privileged (fuse_sync_fs in fs/fuse/inode.c); overlayfs reports errors of the file
-// system below it by fsync only (ovl_sync_fs in fs/overlayfs/super.c); CIFS and 9p send
-// what was written, but their server syncs it on fsync only.
-func tellsBySyncfs(fsType int64) bool {
-	switch fsType {
-	case unix.EXT4_SUPER_MAGIC, // and ext2, ext3
-		unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC,
-		unix.TMPFS_MAGIC, unix.RAMFS_MAGIC: // there is no disk to reach
-		return true
-	}
-	return false
-}
-
-// writesAtOnce reports whether a file system, by its type (statfs(2)), lets several
-// threads write to one file at once: parallel file systems do, and FUSE may. On the
-// others write(2) holds the inode's lock, and waiting for the lock burns a processor.
-func writesAtOnce(fsType int64) bool {
-	switch fsType {
-	case lustreMagic, gpfsMagic, beegfsMagic, unix.FUSE_SUPER_MAGIC:
-		return true
-	}
-	return false
-}
-
-// Types of file systems (statfs(2)) that are not in x/sys.
-const (
-	lustreMagic = 0x0BD00BD0
-	gpfsMagic   = 0x47504653
-	beegfsMagic = 0x19830326
-)
-
-// kernelSyncs says which errors syncfs(2) reports in a kernel of that release: errors
-// of writing back since Linux 5.8 (syncfs(2)), and errors of the file system's own
-// sync, as of a journal that failed, since 5.17 (commit 5679897eb104).
-func kernelSyncs(release string) (tells, keepsQuiet bool) {
-	return isSince(release, 5, 8), isSince(release, 1, 0) && !isSince(release, 5, 17)
-}
-
-// isSince reports whether a kernel of that release, as uname(2) tells it, is the given one
-// or a later one.
-func isSince(release string, wantMajor, wantMinor int) bool {
-	var major, minor int
-	n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor)
-	return n == 2 && (major > wantMajor || major == wantMajor && minor >= wantMinor)
 }
 
 // keepDevice keeps the file system of a directory open.
@@ -165,27 +104,20 @@ func (s *Sink) keepDevice(h *dirHandle) error {
 		return nil
 	}
 	d := &device{unsynced: make(map[string]struct{}), at: s.entryPath(h.path)}
-	st := statfs(h.fd)
-	var name unix.Utsname
-	err := unix.Uname(&name)
-	if err == nil {
-		d.fd, err = unix.FcntlInt(uintptr(h.fd), unix.F_DUPFD_CLOEXEC, 0)
-	}
-	if err != nil {
+	st := fsys.Statfs(h.fd)
+	var err error
+	if d.fd, err = unix.FcntlInt(uintptr(h.fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
 		return opErr("keep open", s.entryPath(h.path), err)
 	}
-	release := unix.ByteSliceToString(name.Release[:])
-	d.tells, d.keepsQuiet = kernelSyncs(release)
-	d.tells = d.tells && tellsBySyncfs(int64(st.Type))
-	d.flushesEarly = st.Type == unix.EXT4_SUPER_MAGIC && mayLackJournal(h.inode.Dev)
+	d.tells = fsys.SyncfsReportsWrites.Has() && fsys.TellsBySyncfs(int64(st.Type))
+	d.keepsQuiet = !fsys.SyncfsReportsJournal.Has()
+	d.flushesEarly = st.Type == unix.EXT4_SUPER_MAGIC && fsys.MayLackJournal(h.inode.Dev)
 	d.leavesOverwritten = st.Type == unix.XFS_SUPER_MAGIC
-	d.realtime = d.leavesOverwritten && hasRealtimeDevice(h.inode.Dev)
+	d.realtime = d.leavesOverwritten && fsys.HasRealtimeDevice(h.inode.Dev)
 	if st.Type == unix.MSDOS_SUPER_MAGIC {
 		d.timeUnitNs = int64(coarsest)
 	}
-	// Before Linux 6.16 the kernel may drop a page that was written to again (commit
-	// 095f627add86, "gate dropbehind invalidate on folio !dirty && !writeback").
-	d.rungs.fsType, d.rungs.dropsBehind = int64(st.Type), isSince(release, 6, 16)
+	d.rungs.fsType, d.rungs.dropsBehind = int64(st.Type), fsys.DropsBehindSafely.Has()
 	s.devices[h.inode.Dev] = d
 	return nil
 }
@@ -394,7 +326,7 @@ func (s *Sink) markFound(h *dirHandle) {
 		return
 	}
 	var st unix.Stat_t
-	if fstat(h.fd, &st) == nil && time.Since(time.Unix(st.Ctim.Unix())) > foundAge {
+	if fsys.Fstat(h.fd, &st) == nil && time.Since(time.Unix(st.Ctim.Unix())) > foundAge {
 		return
 	}
 	s.markUnsynced(h)

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -60,8 +61,8 @@ func newDirHandle(fd int, path string) (*dirHandle, error) {
 	h := &dirHandle{fd: fd, path: path}
 	h.refs.Store(1)
 	var st unix.Stat_t
-	if err := fstat(fd, &st); err != nil {
-		closeQuietly(fd)
+	if err := fsys.Fstat(fd, &st); err != nil {
+		fsys.CloseQuietly(fd)
 		return nil, err
 	}
 	h.inode, h.mode = inodeOf(&st), st.Mode
@@ -75,7 +76,7 @@ func (h *dirHandle) retain() *dirHandle {
 
 func (h *dirHandle) release() {
 	if h != nil && h.refs.Add(-1) == 0 && h.fd >= 0 {
-		closeQuietly(h.fd)
+		fsys.CloseQuietly(h.fd)
 	}
 }
 

@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fsys"
 )
 
 // cacheOver returns a cache of at most max of the directories below dir.
 func cacheOver(dir string, max int) *dirCache {
 	return newDirCache(max, func(path string) (*dirHandle, error) {
-		fd, err := openat(unix.AT_FDCWD, dir+"/"+path, dirFlags, 0)
+		fd, err := fsys.Openat(unix.AT_FDCWD, dir+"/"+path, fsys.DirFlags, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -23,7 +25,7 @@ func cacheOver(dir string, max int) *dirCache {
 
 func isOpen(h *dirHandle) bool {
 	var st unix.Stat_t
-	return fstat(h.fd, &st) == nil && st.Ino == h.inode.Ino
+	return fsys.Fstat(h.fd, &st) == nil && st.Ino == h.inode.Ino
 }
 
 func TestDirCacheEviction(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 )
 
 const (
@@ -37,12 +38,12 @@ type alignment struct {
 
 // alignmentOf asks for the alignment of an open file. Offsets and lengths are those of
 // pages, too, so that nothing that is written past the page cache shares a page with what
-// is not. Before Linux 6.1 that is what most disks take.
+// is not. Without DirectAlignment that is what most disks take.
 func alignmentOf(fd int) (alignment, error) {
 	page := int64(os.Getpagesize())
 	a := alignment{memory: uintptr(page), bytes: page}
 	var st unix.Statx_t
-	err := uninterrupted(func() error { return unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st) })
+	err := fsys.Uninterrupted(func() error { return unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st) })
 	if err != nil || st.Mask&unix.STATX_DIOALIGN == 0 {
 		return a, nil
 	}
@@ -68,13 +69,13 @@ func (a alignment) fits(p []byte, off int64) int {
 // openDirect opens an open file a second time, past the page cache. It needs the rights
 // on the file that flags ask for.
 func openDirect(fd, flags int) (int, alignment, error) {
-	direct, err := reopen(fd, flags|unix.O_DIRECT)
+	direct, err := fsys.Reopen(fd, flags|unix.O_DIRECT)
 	if err != nil {
 		return -1, alignment{}, err
 	}
 	a, err := alignmentOf(direct)
 	if err != nil {
-		closeQuietly(direct)
+		fsys.CloseQuietly(direct)
 		return -1, a, err
 	}
 	return direct, a, nil
@@ -93,7 +94,7 @@ type directWriter struct {
 
 // beginDirect opens the file past the page cache.
 func (t *Temp) beginDirect(dev *deviceRungs) (*directWriter, error) {
-	if isMemory(dev.fsType) {
+	if fsys.IsMemory(dev.fsType) {
 		return nil, errNoDisk
 	}
 	fd, align, err := t.openToWrite()
@@ -114,7 +115,7 @@ func (t *Temp) beginDirect(dev *deviceRungs) (*directWriter, error) {
 		}
 	}
 	if err != nil {
-		closeQuietly(fd)
+		fsys.CloseQuietly(fd)
 		return nil, err
 	}
 	return d, nil
@@ -124,12 +125,12 @@ func (t *Temp) beginDirect(dev *deviceRungs) (*directWriter, error) {
 // even its owner from opening it again to write.
 func (t *Temp) openToWrite() (int, alignment, error) {
 	fd, align, err := openDirect(t.fd, unix.O_WRONLY)
-	if err != unix.EACCES || t.origin.inPlace || fchmod(t.fd, t.have|0o200) != nil {
+	if err != unix.EACCES || t.origin.inPlace || fsys.Fchmod(t.fd, t.have|0o200) != nil {
 		return fd, align, err
 	}
 	fd, align, err = openDirect(t.fd, unix.O_WRONLY)
-	if back := fchmod(t.fd, t.have); back != nil && err == nil {
-		closeQuietly(fd)
+	if back := fsys.Fchmod(t.fd, t.have); back != nil && err == nil {
+		fsys.CloseQuietly(fd)
 		return -1, align, back
 	}
 	return fd, align, err
@@ -146,7 +147,7 @@ func (d *directWriter) allocate(t *Temp, end int64) error {
 		return nil
 	}
 	ahead := min(max(3*d.allocated, leastAheadBytes), mostAheadBytes)
-	free, _ := freeBytes(t.fd)
+	free, _ := fsys.FreeBytes(t.fd)
 	ahead = min(ahead, free/2/d.align.bytes*d.align.bytes)
 	to := min(max(end, d.allocated+ahead), t.size)
 	err := d.allocateTo(t, to)
@@ -163,7 +164,7 @@ func (d *directWriter) allocateTo(t *Temp, to int64) error {
 	more := to - d.allocated
 	t.io.reached = max(t.io.reached, to)
 	d.dev.aheadBytes.Add(more)
-	if err := uninterrupted(func() error { return unix.Fallocate(t.fd, 0, d.allocated, more) }); err != nil {
+	if err := fsys.Uninterrupted(func() error { return unix.Fallocate(t.fd, 0, d.allocated, more) }); err != nil {
 		d.dev.aheadBytes.Add(-more)
 		return err
 	}
@@ -192,7 +193,7 @@ func (d *directWriter) close() error {
 	}
 	fd := d.fd
 	d.fd = -1
-	return closeFD(fd)
+	return fsys.CloseFD(fd)
 }
 
 // write writes a part of p past the page cache, from its beginning on: all of it but its

@@ -11,6 +11,7 @@ import (
 
 	"gdrcp/internal/disktest"
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 )
 
 // What was asked for ahead in vain, on a disk that is nearly full, makes no file longer than
@@ -86,7 +87,7 @@ func TestSpaceAheadIsHalfOfWhatIsFree(t *testing.T) {
 	dir := disktest.Mount(t, "64M", "mkfs.ext4", "-q", "-F")
 	s := sinkInto(t, dir, SinkOptions{IO: fileset.IODirect})
 	free := func() int64 {
-		n, _ := freeBytes(s.base.fd)
+		n, _ := fsys.FreeBytes(s.base.fd)
 		return n
 	}
 	e := fileEntry("f", "")

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 )
 
 // directDir returns a directory on a disk whose file system takes O_DIRECT: where TMPDIR
@@ -45,14 +46,14 @@ func triesDirect(dir string) error {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return err
 	}
-	if isMemory(int64(st.Type)) {
+	if fsys.IsMemory(int64(st.Type)) {
 		return errNoDisk
 	}
 	fd, _, err := openDirect(int(f.Fd()), unix.O_WRONLY)
 	if err != nil {
 		return err
 	}
-	closeQuietly(fd)
+	fsys.CloseQuietly(fd)
 	return nil
 }
 
@@ -149,7 +150,7 @@ func TestDirectWritesHoldWhatWasWritten(t *testing.T) {
 func TestAutoChoosesRung(t *testing.T) {
 	dir := directDir(t)
 	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil || !writesDirectly(int64(st.Type)) {
+	if err := unix.Statfs(dir, &st); err != nil || !fsys.WritesDirectly(int64(st.Type)) {
 		t.Skipf("%s is neither on ext4 nor on XFS, set TMPDIR to a directory that is (%v)", dir, err)
 	}
 	makeTree(t, dir, "old=content")
@@ -217,7 +218,7 @@ func TestRungThatIsNotThere(t *testing.T) {
 	t.Run("in memory", func(t *testing.T) {
 		dir := fastDir(t)
 		s := sinkInto(t, dir, SinkOptions{IO: fileset.IODirect})
-		if !isMemory(s.deviceOf(s.base).rungs.fsType) {
+		if !fsys.IsMemory(s.deviceOf(s.base).rungs.fsType) {
 			t.Skip("no file system in memory: mount a tmpfs at /dev/shm")
 		}
 		err := write(s, e.Size)

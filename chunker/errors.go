@@ -26,9 +26,6 @@ var (
 	ErrInTheWay = errors.New("a device, fifo or socket has that name, and is not replaced")
 	// ErrNoSpace: the file system or the quota is full (ENOSPC, EDQUOT).
 	ErrNoSpace = errors.New("no space left")
-	// ErrEscape: a path leads, or could lead, out of the directory that it must stay
-	// in.
-	ErrEscape = errors.New("path leads outside")
 	// ErrSpecial: the entry is a socket, fifo or device, which is not copied.
 	ErrSpecial = errors.New("special file skipped")
 	// ErrDuplicate: two sources would have the same name at the top of the tree.

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fsys"
 )
 
 // File is a regular file open for reading. Many goroutines may read at once; call Close
@@ -46,7 +48,7 @@ func (f *File) AgedStamp(stop <-chan struct{}) (Stamp, error) {
 // ReadAt reads all of p from byte off on, blocking for the disk. Where the file
 // ends before p is full the error is io.ErrUnexpectedEOF: the file has shrunk.
 func (f *File) ReadAt(p []byte, off int64) (int, error) {
-	n, err := fdReader{f.fd}.ReadAt(p, off)
+	n, err := fsys.FDReader(f.fd).ReadAt(p, off)
 	if err == io.EOF {
 		return n, &opError{op: "read", path: f.path, err: io.ErrUnexpectedEOF}
 	}
@@ -94,7 +96,7 @@ func (f *File) DataFrom(off, end int64) (int64, error) {
 }
 
 // Data returns the first range [start, stop) of data in [off, end), as DataFrom does. How
-// long it takes depends on how long the range is (see dataEnd), so ask once for each.
+// long it takes depends on how long the range is (see DataEnd), so ask once for each.
 func (f *File) Data(off, end int64) (start, stop int64, err error) {
 	start, err = f.DataFrom(off, end)
 	if err != nil || start >= end {
@@ -137,5 +139,5 @@ func (f *File) Close() error {
 	if fd < 0 {
 		return nil
 	}
-	return opErr("close", f.path, closeFD(fd))
+	return opErr("close", f.path, fsys.CloseFD(fd))
 }

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -74,28 +75,28 @@ const casefoldFlag = 0x40000000
 // finds out whether one of the other names leads there. foldUnknown: it could not try.
 func tryNames(dirfd int, name string, others ...string) folding {
 	stage := fileset.RandomStage()
-	if uninterrupted(func() error { return unix.Mkdirat(dirfd, stage, 0o700) }) != nil {
+	if fsys.Uninterrupted(func() error { return unix.Mkdirat(dirfd, stage, 0o700) }) != nil {
 		return foldUnknown
 	}
 	defer unix.Unlinkat(dirfd, stage, unix.AT_REMOVEDIR)
-	fd, err := openat(dirfd, stage, dirFlags, 0)
+	fd, err := fsys.Openat(dirfd, stage, fsys.DirFlags, 0)
 	if err != nil {
 		return foldUnknown
 	}
-	defer closeQuietly(fd)
-	_ = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) // so that no cleaner empties it
-	_ = setTreeMark(fd, markStaging)              // so that one can if this process is killed now
-	if uninterrupted(func() error { return unix.Mkdirat(fd, name, 0o700) }) != nil {
+	defer fsys.CloseQuietly(fd)
+	_ = fsys.TryLock(fd)             // so that no cleaner empties it
+	_ = setTreeMark(fd, markStaging) // so that one can if this process is killed now
+	if fsys.Uninterrupted(func() error { return unix.Mkdirat(fd, name, 0o700) }) != nil {
 		return foldUnknown
 	}
 	defer unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
 	var st unix.Stat_t
 	for _, other := range others {
-		if fstatat(fd, other, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+		if fsys.Fstatat(fd, other, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
 			return foldYes
 		}
 	}
-	if fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+	if fsys.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return foldUnknown // somebody has removed it
 	}
 	return foldNo
@@ -171,7 +172,7 @@ func (s *Sink) moveInto(h *dirHandle, from, to string) error {
 	if err := s.checkTwin(h, to); err != nil {
 		return err
 	}
-	return uninterrupted(func() error {
+	return fsys.Uninterrupted(func() error {
 		if s.keepsAll {
 			return renameIfFree(h.fd, from, to)
 		}
@@ -196,7 +197,7 @@ func renameIfFree(dirfd int, from, to string) error {
 		return err
 	}
 	var st unix.Stat_t
-	if err = fstatat(dirfd, to, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil {
+	if err = fsys.Fstatat(dirfd, to, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil {
 		return ErrKept
 	}
 	if err != unix.ENOENT {

@@ -3,13 +3,10 @@ package chunker
 import (
 	"fmt"
 	"math"
-	"math/bits"
-	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 )
 
 // FileSystem is a file system that entries go to. The sink keeps it open, and closes
@@ -79,47 +76,7 @@ func (f *FileSystem) String() string {
 // number too if files may take less space than they have bytes, because the file system
 // compresses them or finds blocks that it has already, or if another host keeps them.
 func (f *FileSystem) FreeBytes() (expected, most int64) {
-	expected, most = freeBytes(f.dir.fd)
+	expected, most = fsys.FreeBytes(f.dir.fd)
 	ahead := f.sink.deviceOf(f.dir).rungs.aheadBytes.Load()
 	return min(expected, math.MaxInt64-ahead) + ahead, min(most, math.MaxInt64-ahead) + ahead
-}
-
-// freeBytes is FreeBytes of the file system of an open file. Root counts what is reserved for
-// root, too (f_bfree and f_bavail, statfs(2)).
-func freeBytes(fd int) (expected, most int64) {
-	st := statfs(fd)
-	return spaceOf(&st, os.Geteuid() == 0)
-}
-
-func spaceOf(st *unix.Statfs_t, isRoot bool) (expected, most int64) {
-	takesAll := takesEveryByte(st.Type)
-	if st.Blocks == 0 || st.Bfree == 0 && !takesAll {
-		return math.MaxInt64, math.MaxInt64 // as of a FUSE file system that knows no sizes
-	}
-	expected, most = blockBytes(st.Bavail, st.Frsize), math.MaxInt64
-	if isRoot {
-		expected = blockBytes(st.Bfree, st.Frsize)
-	}
-	if takesAll {
-		most = blockBytes(st.Bfree, st.Frsize)
-	}
-	return expected, most
-}
-
-func blockBytes(blocks uint64, size int64) int64 {
-	high, low := bits.Mul64(blocks, uint64(size))
-	if high != 0 || low > math.MaxInt64 {
-		return math.MaxInt64
-	}
-	return int64(low)
-}
-
-// takesEveryByte reports whether a file of any bytes takes at least as much space as it has
-// bytes, by the type of its file system (statfs(2)).
-func takesEveryByte(fsType int64) bool {
-	switch fsType {
-	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.MSDOS_SUPER_MAGIC:
-		return true
-	}
-	return false
 }

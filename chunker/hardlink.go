@@ -4,6 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -97,11 +98,11 @@ func (s *Sink) lookInTheWay(parent *dirHandle, leaf string) (there manifest.Inod
 func (s *Sink) linkAt(from *dirHandle, fromLeaf string, parent *dirHandle, leaf string, want manifest.Inode) (err error) {
 	for range createTries {
 		name := fileset.TempName()
-		if err = uninterrupted(func() error { return unix.Linkat(from.fd, fromLeaf, parent.fd, name, 0) }); err != nil {
+		if err = fsys.Uninterrupted(func() error { return unix.Linkat(from.fd, fromLeaf, parent.fd, name, 0) }); err != nil {
 			return err
 		}
 		var st unix.Stat_t
-		err = fstatat(parent.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		err = fsys.Fstatat(parent.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 		if err == nil && inodeOf(&st) != want {
 			err = ErrChanged
 		}
@@ -111,7 +112,7 @@ func (s *Sink) linkAt(from *dirHandle, fromLeaf string, parent *dirHandle, leaf 
 		if err == nil {
 			return nil
 		}
-		_ = unlinkat(parent.fd, name)
+		_ = fsys.Unlinkat(parent.fd, name)
 		if err != unix.ENOENT {
 			return err
 		}

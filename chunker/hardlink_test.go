@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 )
 
 // publish writes a file and returns what links to it need.
@@ -33,7 +34,7 @@ func TestLink(t *testing.T) {
 	s := sinkInto(t, dir, SinkOptions{})
 	to := publish(t, s, "d/first", "new")
 	for path, want := range map[string]error{
-		"new": nil, "d/old": nil, "link": nil, "d/first": nil, "d/dir": ErrIsDir, "fifo": ErrInTheWay, "../x": ErrEscape, fileset.TempName(): fileset.ErrReserved, "none/x": unix.ENOENT,
+		"new": nil, "d/old": nil, "link": nil, "d/first": nil, "d/dir": ErrIsDir, "fifo": ErrInTheWay, "../x": fsys.ErrEscape, fileset.TempName(): fileset.ErrReserved, "none/x": unix.ENOENT,
 	} {
 		if err := s.Link(fileEntry(path, "new"), to); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", path, err, want)

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -31,7 +32,7 @@ func (s *Sink) OpenInPlace(e *manifest.Entry, a *Attributes) (*Temp, error) {
 	is, err := t.openInPlace(e.Mode)
 	if !is || err != nil {
 		if t.fd >= 0 {
-			closeQuietly(t.fd)
+			fsys.CloseQuietly(t.fd)
 		}
 		t.dir.release()
 		return nil, opErr("open in place", t.place, err)
@@ -48,14 +49,14 @@ func (t *Temp) openInPlace(sourceMode uint32) (is bool, err error) {
 		return false, err
 	}
 	t.sink.sweep(t.dir) // what copies have left takes room, of which there may be little
-	if t.fd, err = openat(t.dir.fd, t.leaf, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
+	if t.fd, err = fsys.Openat(t.dir.fd, t.leaf, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
 		t.fd = -1
 		return false, err
 	}
 	if err := t.lockInPlace(); err != nil {
 		return false, err
 	}
-	if err := fstat(t.fd, &t.made); err != nil {
+	if err := fsys.Fstat(t.fd, &t.made); err != nil {
 		return false, err
 	}
 	if t.made.Mode&unix.S_IFMT != unix.S_IFREG || t.made.Nlink != 1 {
@@ -68,7 +69,7 @@ func (t *Temp) openInPlace(sourceMode uint32) (is bool, err error) {
 		t.want, t.setID = t.sink.keptMode(sourceMode)
 	}
 	if narrow := t.have & t.want; narrow != t.have {
-		switch err := fchmod(t.fd, narrow); {
+		switch err := fsys.Fchmod(t.fd, narrow); {
 		case err == nil:
 			t.have = narrow
 			t.origin.narrowed, _ = stampNow(t.fd, "") // without it the bits stay away
@@ -95,14 +96,14 @@ func (t *Temp) giveModeBack() error {
 	if now, err := stampNow(t.fd, ""); err != nil || now != was {
 		return err
 	}
-	return fchmod(t.fd, t.made.Mode&0o7777)
+	return fsys.Fchmod(t.fd, t.made.Mode&0o7777)
 }
 
 // lockInPlace locks the file. It waits for a copy that was cut off and is still ending, as
 // Resume does: all files of a Sink together no longer than defaultLockWait.
 func (t *Temp) lockInPlace() error {
 	for {
-		err := uninterrupted(func() error { return unix.Flock(t.fd, unix.LOCK_EX|unix.LOCK_NB) })
+		err := fsys.TryLock(t.fd)
 		switch err {
 		case unix.EWOULDBLOCK:
 		case unix.EOPNOTSUPP, unix.ENOLCK, unix.ENOSYS: // no locks here

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fsys"
 )
 
 // An absolute link whose target lies inside the root is followed, as if the root were not
@@ -25,12 +27,12 @@ func TestAbsoluteLinksInsideARoot(t *testing.T) {
 	root := openRoot(t, dir)
 	for path, want := range map[string]error{
 		"file": nil, "dir/f": nil, "self/f": nil, "self/self/dir/f": nil, "chain": nil, "d/up": nil, "f": nil,
-		"out": ErrEscape, "beside": ErrEscape, "dots": ErrEscape, "through": ErrEscape, "relative": ErrEscape, "then": ErrEscape, "loop": ErrEscape,
+		"out": fsys.ErrEscape, "beside": fsys.ErrEscape, "dots": fsys.ErrEscape, "through": fsys.ErrEscape, "relative": fsys.ErrEscape, "then": fsys.ErrEscape, "loop": fsys.ErrEscape,
 		"none": os.ErrNotExist,
 	} {
-		f, err := OpenInside(root, path, os.O_RDONLY)
+		f, err := fsys.OpenInside(root, path, os.O_RDONLY)
 		if want != nil {
-			if err == nil || !errors.Is(rootErr(err), want) {
+			if err == nil || !errors.Is(fsys.RootErr(err), want) {
 				t.Errorf("%s: %v, want %v", path, err, want)
 			}
 			continue
@@ -43,14 +45,14 @@ func TestAbsoluteLinksInsideARoot(t *testing.T) {
 			t.Errorf("%s has %q, %v", path, text, err)
 		}
 		f.Close()
-		if st, err := StatInside(root, path); err != nil || !st.Mode().IsRegular() {
+		if st, err := fsys.StatInside(root, path); err != nil || !st.Mode().IsRegular() {
 			t.Errorf("stat %s: %v", path, err)
 		}
 	}
-	if st, err := LstatInside(root, "self/file"); err != nil || st.Mode()&os.ModeSymlink == 0 {
+	if st, err := fsys.LstatInside(root, "self/file"); err != nil || st.Mode()&os.ModeSymlink == 0 {
 		t.Errorf("lstat of a link behind a link: %v, %v", st, err)
 	}
-	if _, err := OpenInside(root, "dir", os.O_RDONLY|unix.O_NOFOLLOW); err == nil {
+	if _, err := fsys.OpenInside(root, "dir", os.O_RDONLY|unix.O_NOFOLLOW); err == nil {
 		t.Error("a link was followed that was not to be")
 	}
 }

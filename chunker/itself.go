@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -55,8 +56,8 @@ func (a *avoided) checkDir(h *dirHandle, path string, isSource bool) error {
 			return nil // one of several sources, where the destination is to be one entry
 		}
 		var parent, same unix.Stat_t
-		if fstatat(h.fd, "..", &parent, unix.AT_SYMLINK_NOFOLLOW) != nil || !a.is(inodeOf(&parent)) ||
-			fstatat(h.fd, "../"+name, &same, unix.AT_SYMLINK_NOFOLLOW) != nil || inodeOf(&same) != h.inode {
+		if fsys.Fstatat(h.fd, "..", &parent, unix.AT_SYMLINK_NOFOLLOW) != nil || !a.is(inodeOf(&parent)) ||
+			fsys.Fstatat(h.fd, "../"+name, &same, unix.AT_SYMLINK_NOFOLLOW) != nil || inodeOf(&same) != h.inode {
 			return nil
 		}
 		return kindErr("copy", path, ErrSame)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -66,14 +67,10 @@ type PieceRun struct {
 	Pieces uint64
 }
 
-// BootID is the kernel's name for the time since the machine was started, as text
-// (random(4)).
-func BootID() ([]byte, error) { return os.ReadFile("/proc/sys/kernel/random/boot_id") }
-
 // bootID is BootID in binary. It is all zero where the kernel does not tell it: then
 // nothing counts as of the same boot.
 func bootID() (id [bootIDBytes]byte) {
-	text, err := BootID()
+	text, err := fsys.BootID()
 	if err != nil {
 		return id
 	}
@@ -195,7 +192,7 @@ func (j *journalReader) next() (r record, err error) {
 
 // lastBoot returns what the last boot record of an open journal says, or zeros.
 func lastBoot(fd int, seed uint64) (id [bootIDBytes]byte) {
-	j := &journalReader{from: bufio.NewReaderSize(fdReader{fd}.from(journalHeader), 64<<10), seed: seed, at: journalHeader}
+	j := &journalReader{from: bufio.NewReaderSize(fsys.FDReader(fd).From(journalHeader), 64<<10), seed: seed, at: journalHeader}
 	for {
 		rec, err := j.next()
 		if err != nil {
@@ -218,22 +215,22 @@ func (r *record) bootID() (id [bootIDBytes]byte) {
 // openJournalFile opens a journal and reads its header. With ours, it must be one that
 // only this user could have written.
 func openJournalFile(dirfd int, name string, access int, ours bool) (fd int, h journalHead, seed uint64, err error) {
-	fd, err = openat(dirfd, name, access|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err = fsys.Openat(dirfd, name, access|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, h, 0, err
 	}
 	var st unix.Stat_t
-	if err = fstat(fd, &st); err == nil && (st.Mode&unix.S_IFMT != unix.S_IFREG || ours && (int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0)) {
+	if err = fsys.Fstat(fd, &st); err == nil && (st.Mode&unix.S_IFMT != unix.S_IFREG || ours && (int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0)) {
 		err = errStale
 	}
 	if err == nil {
 		b := make([]byte, journalHeader)
-		if _, err = io.ReadFull(fdReader{fd: fd}.from(0), b); err == nil {
+		if _, err = io.ReadFull(fsys.FDReader(fd).From(0), b); err == nil {
 			h, seed, err = decodeJournalHead(b)
 		}
 	}
 	if err != nil {
-		closeQuietly(fd)
+		fsys.CloseQuietly(fd)
 		return -1, h, 0, err
 	}
 	return fd, h, seed, nil

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -183,7 +184,7 @@ func FuzzJournal(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer closeQuietly(fd)
+		defer fsys.CloseQuietly(fd)
 		r := resumption{temp: &Temp{size: head.size, made: unix.Stat_t{Size: head.size}, sink: &Sink{hosts: &otherHosts{boot: [bootIDBytes]byte{1}}}}, partial: &head.partial, journalFD: fd, seed: seed}
 		if r.survey() == nil && r.claimed > manifest.PieceCount(head.size, head.partial.PieceBytes) {
 			t.Fatalf("%d pieces of %d count", r.claimed, manifest.PieceCount(head.size, head.partial.PieceBytes))
@@ -223,7 +224,7 @@ func TestJournalHoldsBackWhileItIsSynced(t *testing.T) {
 	j.add(0, PieceRun{Pieces: 1})
 	j.mark(1, 1<<20, markState{})
 	j.add(3, PieceRun{Pieces: 1})
-	r := &journalReader{from: bufio.NewReader(fdReader{int(f.Fd())}.from(journalHeader)), seed: 7, at: journalHeader}
+	r := &journalReader{from: bufio.NewReader(fsys.FDReader(int(f.Fd())).From(journalHeader)), seed: 7, at: journalHeader}
 	var got []string
 	for {
 		rec, err := r.next()

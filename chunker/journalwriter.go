@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -176,7 +177,7 @@ func (j *journal) closeFile() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.fd >= 0 {
-		closeQuietly(j.fd)
+		fsys.CloseQuietly(j.fd)
 	}
 	j.fd = -1
 	j.failLocked()
@@ -224,7 +225,7 @@ func (j *journal) mark(next uint64, writtenBytes int64, now markState) {
 	j.syncing = true
 	j.mu.Unlock() // pieces that arrive do not wait for the disk: write(2) would, in XFS and ext4
 	// Where this fails the mark may be lost, and the next copy sends more again.
-	_ = uninterrupted(func() error { return j.sync(fd) })
+	_ = fsys.Uninterrupted(func() error { return j.sync(fd) })
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.syncing = false

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -146,7 +147,7 @@ func (w *listWriter) emit() error {
 func (w *listWriter) spill() (err error) {
 	l := w.list
 	if l.file == nil {
-		if l.file, err = OpenUnlinked(os.TempDir()); err != nil {
+		if l.file, err = fsys.OpenUnlinked(os.TempDir()); err != nil {
 			return fmt.Errorf("make temporary file for a list of names: %w", err)
 		}
 	}

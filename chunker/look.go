@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -34,7 +35,7 @@ func (s *Sink) Look(path string) (Standing, error) {
 	}
 	var st unix.Stat_t
 	if target == "." {
-		if err := fstat(s.base.fd, &st); err != nil {
+		if err := fsys.Fstat(s.base.fd, &st); err != nil {
 			return Standing{}, opErr("look at", s.placeOf(path), err)
 		}
 		return standingOf(&st), nil
@@ -71,11 +72,11 @@ func (s *Sink) lstat(target string, st *unix.Stat_t) error {
 		return err
 	}
 	defer h.release()
-	return fstatat(h.fd, leaf, st, unix.AT_SYMLINK_NOFOLLOW)
+	return fsys.Fstatat(h.fd, leaf, st, unix.AT_SYMLINK_NOFOLLOW)
 }
 
 func standingOf(st *unix.Stat_t) Standing {
-	s := Standing{Exists: true, Mode: st.Mode & 0o7777, MtimeNs: nanoseconds(st.Mtim)}
+	s := Standing{Exists: true, Mode: st.Mode & 0o7777, MtimeNs: fsys.Nanoseconds(st.Mtim)}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		s.Type, s.Size, s.HasOtherNames = manifest.File, st.Size, st.Nlink > 1

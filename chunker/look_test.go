@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -35,7 +36,7 @@ func TestLook(t *testing.T) {
 		{"none/of/it", Standing{}, nil},
 		{"l/f", Standing{}, ErrNotDir},
 		{"d/f/x", Standing{}, ErrNotDir},
-		{"../x", Standing{}, ErrEscape},
+		{"../x", Standing{}, fsys.ErrEscape},
 	} {
 		got, err := s.Look(c.path)
 		if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
@@ -79,7 +80,7 @@ func TestTry(t *testing.T) {
 		{manifest.Dir, ".", nil}, {manifest.Dir, "d", nil}, {manifest.Dir, "new", nil}, {manifest.File, "new/f", nil}, {manifest.File, "f", nil},
 		{manifest.File, "l", nil}, {manifest.Symlink, "f", nil}, {manifest.Dir, "f", ErrNotDir}, {manifest.Dir, "l", ErrNotDir},
 		{manifest.File, "d", ErrIsDir}, {manifest.Symlink, "d", ErrIsDir}, {manifest.File, "f/x", ErrNotDir}, {manifest.File, "l/x", ErrNotDir},
-		{manifest.File, fileset.TempName(), fileset.ErrReserved}, {manifest.File, ".", ErrIsDir}, {manifest.File, "../x", ErrEscape},
+		{manifest.File, fileset.TempName(), fileset.ErrReserved}, {manifest.File, ".", ErrIsDir}, {manifest.File, "../x", fsys.ErrEscape},
 	} {
 		if err := s.Try(&manifest.Entry{Type: c.kind, Path: c.path}); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
 			t.Errorf("%c %q: %v, want %v", c.kind, c.path, err, c.want)

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -23,13 +24,13 @@ type markState struct {
 func stateOf(fd int) markState {
 	var x unix.Statx_t
 	const flags = unix.AT_EMPTY_PATH | unix.AT_STATX_FORCE_SYNC
-	err := uninterrupted(func() error { return unix.Statx(fd, "", flags, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &x) })
+	err := fsys.Uninterrupted(func() error { return unix.Statx(fd, "", flags, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &x) })
 	if err != nil {
 		return markState{}
 	}
-	s := markState{ctimeNs: statxNs(x.Ctime), blocks: int64(x.Blocks)}
+	s := markState{ctimeNs: fsys.StatxNs(x.Ctime), blocks: int64(x.Blocks)}
 	if x.Mask&unix.STATX_BTIME != 0 {
-		s.birthNs = statxNs(x.Btime)
+		s.birthNs = fsys.StatxNs(x.Btime)
 	}
 	return s
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fsys"
 )
 
 // TestMarkStateProves: each doubt about a marked file.
@@ -149,7 +151,7 @@ func changeLate(t *testing.T, path, journal string, latest time.Duration, change
 	if err := unix.Stat(journal, &last); err != nil {
 		t.Fatal(err)
 	}
-	for stateOf(int(f.Fd())).ctimeNs <= nanoseconds(last.Mtim)+int64(min(latest, mostPause)) {
+	for stateOf(int(f.Fd())).ctimeNs <= fsys.Nanoseconds(last.Mtim)+int64(min(latest, mostPause)) {
 		if err := change(f); err != nil {
 			t.Fatal(err)
 		}

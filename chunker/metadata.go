@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -35,7 +36,7 @@ type Attributes struct {
 	// Xattrs are set where the sink keeps extended attributes.
 	Xattrs fileset.Xattrs
 	// ACLs are set, or taken away, if the sink keeps ACLs. They are as Check wants them.
-	ACLs ACLs
+	ACLs fsys.ACLs
 }
 
 // xattrs returns an entry's extended attributes; a nil a has none.
@@ -134,7 +135,7 @@ func (a *Attributes) chown(st *unix.Stat_t, call func(uid, gid int) error) error
 		if ids == [2]int{-1, -1} {
 			return nil
 		}
-		err := uninterrupted(func() error { return call(ids[0], ids[1]) })
+		err := fsys.Uninterrupted(func() error { return call(ids[0], ids[1]) })
 		if err == nil {
 			if ids[0] >= 0 {
 				st.Uid = uint32(ids[0])
@@ -170,7 +171,7 @@ func isNotAllowed(err error) bool {
 func (s *Sink) applyToLink(e *manifest.Entry, a *Attributes, dir *dirHandle, name string) error {
 	if a.owns() {
 		var st unix.Stat_t
-		err := fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		err := fsys.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 		if err == nil {
 			err = a.chown(&st, func(uid, gid int) error { return unix.Fchownat(dir.fd, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW) })
 		}
@@ -179,7 +180,7 @@ func (s *Sink) applyToLink(e *manifest.Entry, a *Attributes, dir *dirHandle, nam
 		}
 	}
 	if x := a.xattrs(); s.opt.Keep.Xattrs && len(x) > 0 {
-		if err := s.setXattrs(xattrsOfLink(dir.fd, name), x, e.Path, dir); err != nil {
+		if err := s.setXattrs(fsys.XattrsOfLink(dir.fd, name), x, e.Path, dir); err != nil {
 			return err
 		}
 	}
@@ -201,13 +202,13 @@ func (s *Sink) withhold(h *dirHandle, d *dirToSettle) error {
 		return nil
 	}
 	var st unix.Stat_t
-	if err := fstat(h.fd, &st); err != nil {
+	if err := fsys.Fstat(h.fd, &st); err != nil {
 		return err
 	}
 	d.private = true
 	if !s.opt.Keep.Modes {
 		d.mode = st.Mode & 0o1777 &^ (0o700 &^ d.mode)
-		if err := fchmod(h.fd, st.Mode&0o7700); err != nil {
+		if err := fsys.Fchmod(h.fd, st.Mode&0o7700); err != nil {
 			if s.opt.RequireAttributes {
 				return err
 			}
@@ -227,13 +228,13 @@ func (s *Sink) withhold(h *dirHandle, d *dirToSettle) error {
 // leaveMode gives a directory that will not be settled the mode that narrow leaves it.
 func (s *Sink) leaveMode(h *dirHandle, d *dirToSettle) error {
 	if d.was.is {
-		return fchmod(h.fd, d.was.mode)
+		return fsys.Fchmod(h.fd, d.was.mode)
 	}
 	var st unix.Stat_t
-	if err := fstat(h.fd, &st); err != nil {
+	if err := fsys.Fstat(h.fd, &st); err != nil {
 		return err
 	}
-	return fchmod(h.fd, s.settledMode(d, &st))
+	return fsys.Fchmod(h.fd, s.settledMode(d, &st))
 }
 
 // applyXattrs gives a file that is being written its extended attributes. Setting
@@ -243,13 +244,13 @@ func (t *Temp) applyXattrs() error {
 	if !t.sink.opt.Keep.Xattrs || len(x) == 0 && !t.origin.inPlace {
 		return nil
 	}
-	if t.have&0o200 == 0 && fchmod(t.fd, t.have|0o200) == nil {
+	if t.have&0o200 == 0 && fsys.Fchmod(t.fd, t.have|0o200) == nil {
 		t.have |= 0o200
 	}
 	if t.origin.inPlace {
-		return t.sink.replaceXattrs(xattrsOfFD(t.fd), x, t.path, t.dir)
+		return t.sink.replaceXattrs(fsys.XattrsOfFD(t.fd), x, t.path, t.dir)
 	}
-	return t.sink.setXattrs(xattrsOfFD(t.fd), x, t.path, t.dir)
+	return t.sink.setXattrs(fsys.XattrsOfFD(t.fd), x, t.path, t.dir)
 }
 
 // applyDirXattrs gives a directory its extended attributes. Mkdir calls it, while the
@@ -258,7 +259,7 @@ func (s *Sink) applyDirXattrs(h *dirHandle, entry string, a *Attributes) error {
 	if !s.opt.Keep.Xattrs {
 		return nil
 	}
-	return opErr("set extended attributes of", entry, s.replaceXattrs(xattrsOfFD(h.fd), a.xattrs(), entry, h))
+	return opErr("set extended attributes of", entry, s.replaceXattrs(fsys.XattrsOfFD(h.fd), a.xattrs(), entry, h))
 }
 
 // applyMode gives a file that is being written its mode. If it cannot have all bits, it keeps
@@ -267,9 +268,9 @@ func (t *Temp) applyMode() error {
 	if t.have == t.want {
 		return nil
 	}
-	err := fchmod(t.fd, t.want)
+	err := fsys.Fchmod(t.fd, t.want)
 	if err != nil && t.want&0o7000 != 0 && !t.sink.opt.RequireAttributes {
-		_ = fchmod(t.fd, t.want&0o777)
+		_ = fsys.Fchmod(t.fd, t.want&0o777)
 	}
 	return t.sink.lacks(fileset.AttributeMode, t.path, t.dir, err)
 }

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -21,13 +22,13 @@ type oldTree struct {
 
 // lookAtOld notes what stands at the final name, given that it is a directory.
 func (s *Sink) lookAtOld() error {
-	fd, err := openat(s.base.fd, s.leaf, dirFlags, 0)
+	fd, err := fsys.Openat(s.base.fd, s.leaf, fsys.DirFlags, 0)
 	if err != nil {
 		return err
 	}
-	defer closeQuietly(fd)
+	defer fsys.CloseQuietly(fd)
 	var st unix.Stat_t
-	if err := fstat(fd, &st); err != nil {
+	if err := fsys.Fstat(fd, &st); err != nil {
 		return err
 	}
 	marked, _ := hasTreeMark(fd, markStaging, markWhole, markReplaced)
@@ -40,15 +41,15 @@ func (s *Sink) lookAtOld() error {
 // once it is free and unless it has got other names at its top since, or a tree that another
 // copy has given the name since.
 func (s *Sink) openOld() (fd int, err error) {
-	if fd, err = openat(s.base.fd, s.leaf, dirFlags, 0); err != nil {
+	if fd, err = fsys.Openat(s.base.fd, s.leaf, fsys.DirFlags, 0); err != nil {
 		return -1, err
 	}
 	var st unix.Stat_t
-	if err = fstat(fd, &st); err == nil && !s.mayReplace(fd, &st) {
+	if err = fsys.Fstat(fd, &st); err == nil && !s.mayReplace(fd, &st) {
 		err = ErrChanged
 	}
 	if err != nil {
-		closeQuietly(fd)
+		fsys.CloseQuietly(fd)
 		return -1, err
 	}
 	return fd, nil
@@ -95,7 +96,7 @@ func (u *Surplus) takeOld(l *surplusLevel, leaf string, isDir bool) error {
 	}
 	defer h.release()
 	var st unix.Stat_t
-	if fstatat(h.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+	if fsys.Fstatat(h.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return nil
 	}
 	switch st.Mode & unix.S_IFMT {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 )
 
 // TestReplacedWithoutAQuestion: a directory is replaced if a copy made it, if it has nothing at
@@ -190,19 +191,19 @@ func TestMarkIsNotCopied(t *testing.T) {
 	s := wholeSink(t, dir, "tree", fileset.NewStageID())
 	appear(t, s)
 	s.Close()
-	fd, err := openat(unix.AT_FDCWD, dir+"/tree", dirFlags, 0)
+	fd, err := fsys.Openat(unix.AT_FDCWD, dir+"/tree", fsys.DirFlags, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer closeQuietly(fd)
+	defer fsys.CloseQuietly(fd)
 	if has, known := hasTreeMark(fd, markWhole); !has {
 		if !known {
 			t.Skip("the file system keeps no attributes of users")
 		}
 		t.Fatal("the tree has no mark")
 	}
-	calls, h := xattrsOfFD(fd), s.base
-	if x, err := calls.read(false); err != nil || x.Has(treeMark) {
+	calls, h := fsys.XattrsOfFD(fd), s.base
+	if x, err := readXattrs(&calls, false); err != nil || x.Has(treeMark) {
 		t.Errorf("read %q, %v", x, err)
 	}
 	if err := s.replaceXattrs(calls, nil, ".", h); err != nil {

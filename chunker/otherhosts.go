@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 )
 
 // A lock of flock(2) says that a file is in use. On some file systems the lock may be
@@ -30,37 +31,10 @@ type otherHosts struct {
 	nowIn func(dirfd int) (int64, bool)
 }
 
+func nowIn(dirfd int) (int64, bool) { return fsys.ClockOf(dirfd, fileset.TempName()) }
+
 func newOtherHosts() *otherHosts {
-	return &otherHosts{boot: bootID(), fsType: fsType, nowIn: nowIn}
-}
-
-// fsType is the type of the file system of an open file (statfs(2)), or 0.
-func fsType(fd int) uint32 { return uint32(statfs(fd).Type) }
-
-// nowIn makes a file, because the clocks of hosts and of servers of files differ.
-func nowIn(dirfd int) (int64, bool) {
-	name := fileset.TempName()
-	fd, err := openat(dirfd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return 0, false
-	}
-	defer closeQuietly(fd)
-	var st unix.Stat_t
-	err = fstat(fd, &st)
-	_ = unlinkat(dirfd, name)
-	return nanoseconds(st.Ctim), err == nil
-}
-
-// locksMayBeLocal reports whether a file system, by its type (statfs(2)), may keep the
-// locks of flock(2) to one host: FUSE without FLOCK (sshfs, virtiofs), NFS with nolock or
-// local_lock, Lustre with localflock, CIFS with nobrl, and 9p and BeeGFS unless they are
-// told otherwise.
-func locksMayBeLocal(fsType uint32) bool {
-	switch fsType {
-	case unix.FUSE_SUPER_MAGIC, unix.NFS_SUPER_MAGIC, unix.V9FS_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, lustreMagic, beegfsMagic:
-		return true
-	}
-	return false
+	return &otherHosts{boot: bootID(), fsType: fsys.TypeOf, nowIn: nowIn}
 }
 
 // hostsIn is otherHosts for the files in one directory.
@@ -80,7 +54,7 @@ type hostsIn struct {
 
 // unlink removes a name that nobody uses. It reports whether it has.
 func (h *hostsIn) unlink(name string) bool {
-	err := unlinkat(h.dirfd, name)
+	err := fsys.Unlinkat(h.dirfd, name)
 	if err != unix.ENOENT {
 		h.fail(name, err)
 	}
@@ -102,7 +76,7 @@ func (o *otherHosts) in(dirfd int) *hostsIn { return &hostsIn{otherHosts: o, dir
 // blind reports whether locks do not tell about other hosts.
 func (h *hostsIn) blind() bool {
 	if !h.asked {
-		h.asked, h.isBlind = true, h.otherHosts != nil && locksMayBeLocal(h.fsType(h.dirfd))
+		h.asked, h.isBlind = true, h.otherHosts != nil && fsys.LocksMayBeLocal(h.fsType(h.dirfd))
 	}
 	return h.isBlind
 }
@@ -127,7 +101,7 @@ func (h *hostsIn) mayUse(files ...*unix.Stat_t) bool {
 	for _, st := range files {
 		for _, ts := range []unix.Timespec{st.Mtim, st.Ctim} {
 			// A time to come is as far from now: it is none of writing.
-			if time.Unix(0, h.nowNs).Sub(time.Unix(0, nanoseconds(ts))).Abs() < h.within {
+			if time.Unix(0, h.nowNs).Sub(time.Unix(0, fsys.Nanoseconds(ts))).Abs() < h.within {
 				return true
 			}
 		}
@@ -138,7 +112,7 @@ func (h *hostsIn) mayUse(files ...*unix.Stat_t) bool {
 // mayUseFD is mayUse for an open file.
 func (h *hostsIn) mayUseFD(fd int) bool {
 	var st unix.Stat_t
-	return h.blind() && (fstat(fd, &st) != nil || h.mayUse(&st))
+	return h.blind() && (fsys.Fstat(fd, &st) != nil || h.mayUse(&st))
 }
 
 // mayUsePartial reports whether another host may be using a partial file of the directory,
@@ -149,10 +123,10 @@ func (h *hostsIn) mayUsePartial(journalFD int, head *journalHead, seed uint64) b
 		return false
 	}
 	var journal, temp unix.Stat_t
-	if fstat(journalFD, &journal) != nil {
+	if fsys.Fstat(journalFD, &journal) != nil {
 		return true
 	}
-	if fstatat(h.dirfd, head.temp, &temp, unix.AT_SYMLINK_NOFOLLOW) != nil {
+	if fsys.Fstatat(h.dirfd, head.temp, &temp, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		temp = journal
 	}
 	// Another mount on this host may have locks of its own, too.

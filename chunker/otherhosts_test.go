@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 )
 
 // onNFS makes a sink take its file system for one on which locks may be local to a host,
@@ -44,7 +45,7 @@ func TestLocksMayBeLocal(t *testing.T) {
 		0x65735546: true, 0x6969: true, 0x0BD00BD0: true, 0x01021997: true, 0xFF534D42: true, 0xFE534D42: true, 0x19830326: true,
 		unix.EXT4_SUPER_MAGIC: false, unix.XFS_SUPER_MAGIC: false, unix.BTRFS_SUPER_MAGIC: false, unix.TMPFS_MAGIC: false, 0: false,
 	} {
-		if got := locksMayBeLocal(magic); got != want {
+		if got := fsys.LocksMayBeLocal(magic); got != want {
 			t.Errorf("%#x: %v", magic, got)
 		}
 	}
@@ -105,7 +106,7 @@ func TestFilesOfOtherHosts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			closeQuietly(temp.fd) // as a kill does
+			fsys.CloseQuietly(temp.fd) // as a kill does
 			last := otherHost(t, dir, elsewhereAge+time.Minute)
 			c.remove(last, dir)
 			wantTree(t, dir, "f=content")
@@ -362,7 +363,7 @@ func TestPartialFilesOfAnotherMount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer closeQuietly(fd)
+	defer fsys.CloseQuietly(fd)
 	if h.mayUsePartial(fd, &head, seed) {
 		t.Error("this host cannot go on with its own")
 	}

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -85,10 +86,10 @@ func (s *Sink) CreatePartial(e *manifest.Entry, a *Attributes, p *Partial) (*Tem
 func (t *Temp) beginJournal(p *Partial) *journal {
 	dirfd, name := journalAt(t.dir, t.partials, t.leaf)
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := openat(dirfd, name, flags, 0o600)
+	fd, err := fsys.Openat(dirfd, name, flags, 0o600)
 	if err == unix.EEXIST {
 		if old, head, _, err := openJournalFile(dirfd, name, unix.O_RDONLY, true); err == nil {
-			closeQuietly(old)
+			fsys.CloseQuietly(old)
 			if head.size == t.size && p.isOf(&head) {
 				// It could not be gone on with, and perhaps another time can.
 				return nil
@@ -97,7 +98,7 @@ func (t *Temp) beginJournal(p *Partial) *journal {
 		if !dropPartial(t.sink.hosts.in(dirfd), name) {
 			return nil
 		}
-		fd, err = openat(dirfd, name, flags, 0o600)
+		fd, err = fsys.Openat(dirfd, name, flags, 0o600)
 	}
 	if err != nil {
 		return nil
@@ -114,12 +115,12 @@ func (t *Temp) beginJournal(p *Partial) *journal {
 		// Some file systems give every file the same owner or mode.
 		var again int
 		if again, _, _, err = openJournalFile(dirfd, name, unix.O_RDONLY, true); err == nil {
-			closeQuietly(again)
+			fsys.CloseQuietly(again)
 			return j
 		}
 	}
-	_ = unlinkat(dirfd, name)
-	closeQuietly(fd)
+	_ = fsys.Unlinkat(dirfd, name)
+	fsys.CloseQuietly(fd)
 	return nil
 }
 
@@ -176,7 +177,7 @@ func (t *Temp) Mark() error {
 	var err error
 	t.sink.timed(func() { err = t.sink.syncFile(t) })
 	switch {
-	case LacksDescriptors(err):
+	case fsys.LacksDescriptors(err):
 		return nil // it could not be asked, and is at the next mark
 	case err != nil:
 		// The kernel tells it once for a descriptor, so Publish would not hear of it. Nor
@@ -217,7 +218,7 @@ func (t *Temp) keep() error {
 	if t.io.reached > t.written.Load() {
 		_ = unix.Ftruncate(t.fd, t.written.Load()) // the space ahead would be held in vain
 	}
-	_ = fchmod(t.fd, 0o600) // it may have its final mode already
+	_ = fsys.Fchmod(t.fd, 0o600) // it may have its final mode already
 	t.journal.restate(stateOf(t.fd))
 	return errors.Join(err, t.close())
 }
@@ -227,7 +228,7 @@ func (t *Temp) keep() error {
 func (t *Temp) dropJournal() {
 	if t.journal != nil {
 		dirfd, name := journalAt(t.dir, t.partials, t.leaf)
-		_ = unlinkat(dirfd, name)
+		_ = fsys.Unlinkat(dirfd, name)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -96,11 +97,11 @@ func (s *Sink) openPlace(path string) error {
 }
 
 // checkSameMount returns errOtherMount unless both directories are of the same mount.
-// Before Linux 5.8 it compares the file systems alone.
+// Without MountRoots it compares the file systems alone.
 func checkSameMount(one, other int) error {
 	var at [2]unix.Statx_t
 	for i, fd := range []int{one, other} {
-		err := uninterrupted(func() error {
+		err := fsys.Uninterrupted(func() error {
 			return unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_TYPE|unix.STATX_MNT_ID, &at[i])
 		})
 		if err != nil {
@@ -118,7 +119,7 @@ func checkSameMount(one, other int) error {
 // directory.
 func checkOnlyOurs(fd int) error {
 	var st unix.Stat_t
-	if err := fstat(fd, &st); err != nil {
+	if err := fsys.Fstat(fd, &st); err != nil {
 		return err
 	}
 	if uid := int(st.Uid); uid != os.Geteuid() && uid != 0 || st.Mode&0o022 != 0 {
@@ -144,7 +145,7 @@ func (s *Sink) checkPartialsOutside() error {
 		tops = tops[:0]
 		for _, name := range []string{s.prefix, s.leaf} {
 			var st unix.Stat_t
-			if name != "" && fstatat(s.base.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+			if name != "" && fsys.Fstatat(s.base.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
 				tops = append(tops, inodeOf(&st))
 			}
 		}
@@ -158,24 +159,24 @@ func (s *Sink) checkPartialsOutside() error {
 
 // liesIn reports whether a directory is one of tops, or below one.
 func liesIn(dir *dirHandle, tops []manifest.Inode) (bool, error) {
-	fd, err := openat(dir.fd, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := fsys.Openat(dir.fd, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	for last := (manifest.Inode{}); err == nil; {
 		var st unix.Stat_t
-		if err = fstat(fd, &st); err != nil {
+		if err = fsys.Fstat(fd, &st); err != nil {
 			break
 		}
 		at := inodeOf(&st)
 		if at == last || slices.Contains(tops, at) {
-			closeQuietly(fd)
+			fsys.CloseQuietly(fd)
 			return at != last, nil
 		}
 		last = at
-		up, upErr := openat(fd, "..", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		closeQuietly(fd)
+		up, upErr := fsys.Openat(fd, "..", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		fsys.CloseQuietly(fd)
 		fd, err = up, upErr
 	}
 	if fd >= 0 {
-		closeQuietly(fd)
+		fsys.CloseQuietly(fd)
 	}
 	return false, err
 }
@@ -229,12 +230,12 @@ func (s *Sink) openPartials(dir *dirHandle, mayMake bool) *dirHandle {
 
 func openPartialsAt(dir *dirHandle, name string, mayMake bool) (*dirHandle, error) {
 	if mayMake {
-		err := uninterrupted(func() error { return unix.Mkdirat(dir.fd, name, 0o700) })
+		err := fsys.Uninterrupted(func() error { return unix.Mkdirat(dir.fd, name, 0o700) })
 		if err != nil && err != unix.EEXIST {
 			return nil, err
 		}
 	}
-	fd, err := openat(dir.fd, name, dirFlags, 0)
+	fd, err := fsys.Openat(dir.fd, name, fsys.DirFlags, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -257,7 +258,7 @@ func (s *Sink) leavePartials(dir, partials *dirHandle) {
 	}
 	partials.release()
 	if s.partials.name != "" {
-		_ = uninterrupted(func() error { return unix.Unlinkat(dir.fd, s.partials.name, unix.AT_REMOVEDIR) })
+		_ = fsys.Uninterrupted(func() error { return unix.Unlinkat(dir.fd, s.partials.name, unix.AT_REMOVEDIR) })
 	}
 }
 
@@ -311,7 +312,7 @@ func (t *Temp) putAway() {
 		if partials == nil {
 			return
 		}
-		err := uninterrupted(func() error { return unix.Renameat(t.dir.fd, t.name, partials.fd, t.name) })
+		err := fsys.Uninterrupted(func() error { return unix.Renameat(t.dir.fd, t.name, partials.fd, t.name) })
 		if err == nil {
 			t.partials, t.away = partials, true
 			return
@@ -328,7 +329,7 @@ func (t *Temp) bringBack() error {
 	if !t.away {
 		return nil
 	}
-	err := uninterrupted(func() error { return unix.Renameat(t.partials.fd, t.name, t.dir.fd, t.name) })
+	err := fsys.Uninterrupted(func() error { return unix.Renameat(t.partials.fd, t.name, t.dir.fd, t.name) })
 	t.away = err != nil
 	return err
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fsys"
 )
 
 // ErrInterrupted is the error of a Pipe's Read and Write after Interrupt.
@@ -51,7 +53,7 @@ func NewInput(fd int, name string) (*Pipe, error) {
 // for NewInput.
 func NewOutput(fd int, name string) (*Pipe, error) {
 	var st unix.Stat_t
-	if err := fstat(fd, &st); err != nil {
+	if err := fsys.Fstat(fd, &st); err != nil {
 		return nil, fmt.Errorf("open %s: %w", name, err)
 	}
 	p, err := NewInput(fd, name)
@@ -70,7 +72,7 @@ func NewOutput(fd int, name string) (*Pipe, error) {
 // reopen opens the file again for the Pipe alone, so that writing does not block though
 // the given descriptor does. If that fails, the Pipe writes few bytes at once.
 func (p *Pipe) reopen() {
-	fd, err := openat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", p.fd), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	fd, err := fsys.Reopen(p.fd, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err == nil {
 		p.fd, p.own, p.atOnce = fd, true, pipeAtOnce
 	}
@@ -79,7 +81,7 @@ func (p *Pipe) reopen() {
 // wait blocks until fd is ready for the events, or closed at the other end.
 func (p *Pipe) wait(events int16) error {
 	fds := []unix.PollFd{{Fd: int32(p.fd), Events: events}, {Fd: int32(p.wake), Events: unix.POLLIN}}
-	if err := uninterrupted(func() error { _, err := unix.Poll(fds, -1); return err }); err != nil {
+	if err := fsys.Uninterrupted(func() error { _, err := unix.Poll(fds, -1); return err }); err != nil {
 		return err
 	}
 	if fds[1].Revents != 0 {
@@ -137,14 +139,14 @@ func (p *Pipe) Write(b []byte) (int, error) {
 // end of the process, where nobody sees the errors. Call Finish after the last Write;
 // it may block for the disk.
 func (p *Pipe) Finish() error {
-	if err := flushFD(p.fd); err != nil {
+	if err := fsys.Flush(p.fd); err != nil {
 		return fmt.Errorf("close %s: %w", p.name, err)
 	}
 	return nil
 }
 
 // FinishFile is Finish for a file that is written to without a Pipe.
-func FinishFile(f *os.File) error { return flushFD(int(f.Fd())) }
+func FinishFile(f *os.File) error { return fsys.Flush(int(f.Fd())) }
 
 // Interrupt ends the Read or Write that is under way, and every later one, with
 // ErrInterrupted. It does not block.
@@ -164,9 +166,9 @@ func (p *Pipe) Close() error {
 		return nil
 	}
 	p.closed = true
-	err := closeFD(p.wake)
+	err := fsys.CloseFD(p.wake)
 	if p.own {
-		err = errors.Join(err, closeFD(p.fd))
+		err = errors.Join(err, fsys.CloseFD(p.fd))
 	}
 	if err != nil {
 		return fmt.Errorf("close %s: %w", p.name, err)

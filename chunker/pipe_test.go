@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fsys"
 )
 
 // rawPipe is both ends of a pipe as a process is given them: blocking.
@@ -41,8 +43,8 @@ func TestPipeCarriesBytes(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			r, w := rawPipe(t)
 			if kind == "socket" {
-				closeQuietly(r)
-				closeQuietly(w)
+				fsys.CloseQuietly(r)
+				fsys.CloseQuietly(w)
 				fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 				if err != nil {
 					t.Fatal(err)
@@ -65,7 +67,7 @@ func TestPipeCarriesBytes(t *testing.T) {
 				if err := out.Close(); err != nil {
 					t.Error(err)
 				}
-				closeQuietly(w)
+				fsys.CloseQuietly(w)
 			}()
 			got, err := io.ReadAll(in)
 			if err != nil || !bytes.Equal(got, data) {
@@ -75,7 +77,7 @@ func TestPipeCarriesBytes(t *testing.T) {
 			if err := in.Close(); err != nil {
 				t.Error(err)
 			}
-			closeQuietly(r)
+			fsys.CloseQuietly(r)
 		})
 	}
 }
@@ -104,8 +106,8 @@ func TestPipeIsInterrupted(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			noLeaks(t)
 			r, w := rawPipe(t)
-			defer closeQuietly(r)
-			defer closeQuietly(w)
+			defer fsys.CloseQuietly(r)
+			defer fsys.CloseQuietly(w)
 			p, err := tc.open(r, w)
 			if err != nil {
 				t.Fatal(err)
@@ -135,13 +137,13 @@ func TestPipeIsInterrupted(t *testing.T) {
 
 func TestPipeWhoseReaderIsGone(t *testing.T) {
 	r, w := rawPipe(t)
-	defer closeQuietly(w)
+	defer fsys.CloseQuietly(w)
 	p, err := NewOutput(w, "standard output")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	time.AfterFunc(50*time.Millisecond, func() { closeQuietly(r) })
+	time.AfterFunc(50*time.Millisecond, func() { fsys.CloseQuietly(r) })
 	_, err = p.Write(make([]byte, 4<<20))
 	if !errors.Is(err, syscall.EPIPE) || err.Error() != "write standard output: broken pipe" {
 		t.Errorf("got %v", err)

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -42,7 +43,7 @@ func (s *Sink) Place(single *manifest.Entry, name string) error {
 		s.many = true
 	case isDir:
 		if single.Path != "." {
-			return kindErr("place", single.Path, ErrEscape)
+			return kindErr("place", single.Path, fsys.ErrEscape)
 		}
 		s.prefix = s.leaf
 		if s.leaf != "" && !s.missing && !s.adopts {
@@ -95,7 +96,7 @@ func (s *Sink) MakeTop() error {
 	if s.prefix == "" {
 		return nil
 	}
-	err := uninterrupted(func() error { return unix.Mkdirat(s.base.fd, s.prefix, 0o777) })
+	err := fsys.Uninterrupted(func() error { return unix.Mkdirat(s.base.fd, s.prefix, 0o777) })
 	made := err == nil
 	switch {
 	case made:
@@ -106,7 +107,7 @@ func (s *Sink) MakeTop() error {
 		return opErr("make directory", s.dest, err)
 	}
 	var st unix.Stat_t
-	err = fstatat(s.base.fd, s.prefix, &st, unix.AT_SYMLINK_NOFOLLOW)
+	err = fsys.Fstatat(s.base.fd, s.prefix, &st, unix.AT_SYMLINK_NOFOLLOW)
 	if top := inodeOf(&st); err == nil {
 		s.top.Store(&top)
 		if made {
@@ -137,7 +138,7 @@ func (s *Sink) CheckWritable() error {
 }
 
 func (s *Sink) checkWritable() error {
-	err := uninterrupted(func() error { return unix.Faccessat(s.base.fd, ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS) })
+	err := fsys.Uninterrupted(func() error { return unix.Faccessat(s.base.fd, ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS) })
 	return opErr("write to", s.dest, err)
 }
 
@@ -169,7 +170,7 @@ func (s *Sink) checkTopPlace() error {
 		return nil
 	}
 	var st unix.Stat_t
-	err := fstatat(s.base.fd, s.prefix, &st, unix.AT_SYMLINK_NOFOLLOW)
+	err := fsys.Fstatat(s.base.fd, s.prefix, &st, unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
 		return s.checkWritable()
 	}

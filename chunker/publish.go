@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fsys"
 )
 
 // Publish gives finished files their final names and returns one result for each. A
@@ -149,7 +151,7 @@ func (s *Sink) syncFiles(temps []*Temp, errs []error) {
 			at := alone[i]
 			errs[at] = s.syncFile(temps[at])
 		})
-		alone = slices.DeleteFunc(alone, func(at int) bool { return !LacksDescriptors(errs[at]) })
+		alone = slices.DeleteFunc(alone, func(at int) bool { return !fsys.LacksDescriptors(errs[at]) })
 		if len(alone) == 0 || tries == descriptorTries {
 			return
 		}

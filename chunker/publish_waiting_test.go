@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fsys"
 )
 
 // A whole file is not given up where there is no descriptor for a moment to ask with what
@@ -43,7 +45,7 @@ func TestPublishWaitsForDescriptors(t *testing.T) {
 					if calls.Add(1) <= int64(c.calls) {
 						return c.lacks
 					}
-					return flushFD(fd)
+					return fsys.Flush(fd)
 				}
 				temps := beginAll(t, s, "f", "g", "h")
 				began := time.Now()

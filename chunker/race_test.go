@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -39,7 +40,7 @@ func swapForLinks(dir string, names ...string) (stop func()) {
 				_ = unix.Renameat2(unix.AT_FDCWD, link, fd, name, unix.RENAME_EXCHANGE)
 			}
 			_ = os.RemoveAll(link)
-			closeQuietly(fd)
+			fsys.CloseQuietly(fd)
 		}
 	})
 	return func() {
@@ -50,12 +51,12 @@ func swapForLinks(dir string, names ...string) (stop func()) {
 
 // openBelow opens a directory by a path below dir that leads through no link.
 func openBelow(dir, path string) (int, error) {
-	fd, err := unix.Open(dir, dirFlags, 0)
+	fd, err := unix.Open(dir, fsys.DirFlags, 0)
 	if err != nil {
 		return -1, err
 	}
-	defer closeQuietly(fd)
-	return unix.Openat2(fd, filepath.Clean(path), &unix.OpenHow{Flags: dirFlags, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	defer fsys.CloseQuietly(fd)
+	return unix.Openat2(fd, filepath.Clean(path), &unix.OpenHow{Flags: fsys.DirFlags, Resolve: unix.RESOLVE_NO_SYMLINKS})
 }
 
 // TestSinkSymlinkRace swaps directories for links to the outside while entries are

@@ -1,11 +1,15 @@
 package chunker
 
+import (
+	"gdrcp/internal/fsys"
+)
+
 import "golang.org/x/sys/unix"
 
 // Uncached reports whether a read of a range is to be expected to wait, for the disk or a server:
 // whether the kernel has less than half of it in memory. It is false of a short range, of a
-// closed file, and where the kernel does not tell (cachestat(2): before Linux 6.5, and to a user
-// who may only read the file).
+// closed file, and where the kernel does not tell (without CachedPages, and to a user who may only
+// read the file).
 func (b *Basis) Uncached(off, n int64) bool {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -24,10 +28,10 @@ func (t *Temp) uncached(off, n int64) bool {
 	if n < leastDirect {
 		return false
 	}
-	if on := t.sink.deviceOf(t.dir); on == nil || isMemory(on.rungs.fsType) {
+	if on := t.sink.deviceOf(t.dir); on == nil || fsys.IsMemory(on.rungs.fsType) {
 		return false
 	}
-	cached, err := cachedBytes(t.fd, off, n)
+	cached, err := fsys.CachedBytes(t.fd, off, n)
 	return err == nil && cached < n/2
 }
 

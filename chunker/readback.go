@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -17,12 +18,12 @@ type diskReader struct {
 
 // newDiskReader brings a file to the disk and drops it from the page cache.
 func newDiskReader(fd int) (*diskReader, error) {
-	if err := uninterrupted(func() error { return unix.Fsync(fd) }); err != nil {
+	if err := fsys.Uninterrupted(func() error { return unix.Fsync(fd) }); err != nil {
 		return nil, err
 	}
 	_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
 	r := &diskReader{fd: fd, direct: -1}
-	if direct, err := reopen(fd, unix.O_RDONLY|unix.O_DIRECT); err == nil {
+	if direct, err := fsys.Reopen(fd, unix.O_RDONLY|unix.O_DIRECT); err == nil {
 		r.direct = direct
 	}
 	return r, nil
@@ -41,7 +42,7 @@ func (r *diskReader) read(buf []byte, off int64, n int) ([]byte, error) {
 		}
 	}
 	// Where the file system cannot read past the page cache, the cache was dropped.
-	m, err := fdReader{r.fd}.ReadAt(buf[got:n], off+int64(got))
+	m, err := fsys.FDReader(r.fd).ReadAt(buf[got:n], off+int64(got))
 	if err != nil && err != io.EOF {
 		return nil, err
 	}
@@ -50,11 +51,11 @@ func (r *diskReader) read(buf []byte, off int64, n int) ([]byte, error) {
 }
 
 // dataFrom returns where the next data of the file is, at off or behind it.
-func (r *diskReader) dataFrom(off, size int64) int64 { return dataFrom(r.fd, off, size) }
+func (r *diskReader) dataFrom(off, size int64) int64 { return fsys.DataFrom(r.fd, off, size) }
 
 func (r *diskReader) close() {
 	if r.direct >= 0 {
-		closeQuietly(r.direct)
+		fsys.CloseQuietly(r.direct)
 	}
 }
 

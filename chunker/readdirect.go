@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 )
 
 // Read counts what was read of files, by rung.
@@ -33,7 +34,7 @@ type directReader struct {
 // opens it so.
 func (f *File) chosenDirect() bool {
 	f.direct.choose.Do(func() {
-		if !f.tree.readsDirectly(statfs(f.fd).Type, f.opened.Size) {
+		if !f.tree.readsDirectly(fsys.Statfs(f.fd).Type, f.opened.Size) {
 			return
 		}
 		if fd, align, err := openDirect(f.fd, unix.O_RDONLY); err == nil {
@@ -48,9 +49,9 @@ func (f *File) chosenDirect() bool {
 func (t *Tree) readsDirectly(fsType, size int64) bool {
 	switch t.io {
 	case fileset.IODirect:
-		return !isMemory(fsType)
+		return !fsys.IsMemory(fsType)
 	case fileset.IOAuto:
-		return size >= readDirectFrom && writesDirectly(fsType)
+		return size >= readDirectFrom && fsys.WritesDirectly(fsType)
 	}
 	return false
 }
@@ -81,25 +82,17 @@ func (f *File) mostlyUncached(off, n int64) bool {
 	return false
 }
 
-// cachedBytes is how much of a range the page cache has. Linux tells it from 6.5 on, but
-// not of files that the user may only read (cachestat(2)).
-func cachedBytes(fd int, off, n int64) (int64, error) {
-	var has unix.Cachestat_t // in pages
-	err := unix.Cachestat(uint(fd), &unix.CachestatRange{Off: uint64(off), Len: uint64(n)}, &has, 0)
-	return int64(has.Cache) * int64(unix.Getpagesize()), err
-}
-
 // isUncachedAt finds out what the kernel does not tell, by a read that does not wait for the
 // disk (RWF_NOWAIT, preadv2(2)). The kernel begins to read what is not there. By a descriptor
 // of its own, for which reads at random are announced (posix_fadvise(2)), that is one page.
 func (d *directReader) isUncachedAt(fd int, off int64) bool {
 	d.probing.Do(func() {
-		probe, err := reopen(fd, unix.O_RDONLY)
+		probe, err := fsys.Reopen(fd, unix.O_RDONLY)
 		if err != nil {
 			return
 		}
 		if err := unix.Fadvise(probe, 0, 0, unix.FADV_RANDOM); err != nil {
-			closeQuietly(probe)
+			fsys.CloseQuietly(probe)
 			return
 		}
 		d.probe = probe
@@ -139,7 +132,7 @@ func (f *File) readDirect(p []byte, off int64) (int, error) {
 func (d *directReader) close() {
 	for _, fd := range []*int{&d.fd, &d.probe} {
 		if *fd >= 0 {
-			closeQuietly(*fd) // nothing was written
+			fsys.CloseQuietly(*fd) // nothing was written
 			*fd = -1
 		}
 	}

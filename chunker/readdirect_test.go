@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 
 	"golang.org/x/sys/unix"
@@ -102,7 +103,7 @@ func TestDirectReadsGiveWhatTheFileHolds(t *testing.T) {
 // file: also where the kernel does not tell what is cached.
 func TestAutoReadsDirectlyWhatIsNotCached(t *testing.T) {
 	untold := func(int, int64, int64) (int64, error) { return 0, unix.EPERM }
-	for name, cached := range map[string]func(int, int64, int64) (int64, error){"told": cachedBytes, "not told": untold} {
+	for name, cached := range map[string]func(int, int64, int64) (int64, error){"told": fsys.CachedBytes, "not told": untold} {
 		t.Run(name, func(t *testing.T) { testAutoReadsDirectly(t, cached) })
 	}
 }
@@ -134,7 +135,7 @@ func testAutoReadsDirectly(t *testing.T, cached func(fd int, off, n int64) (int6
 			t.Error("what was dropped is cached")
 		}
 	}
-	if n, err := cachedBytes(f.fd, 0, size); err == nil && n > 64<<10 {
+	if n, err := fsys.CachedBytes(f.fd, 0, size); err == nil && n > 64<<10 {
 		t.Errorf("asking brought %d bytes into the page cache", n)
 	}
 	// The second half is cached again.
@@ -245,7 +246,7 @@ func TestBasisTellsWhatWaits(t *testing.T) {
 		t.Error("a read of what was just written waits")
 	}
 	dropped(t, path)
-	if _, err := cachedBytes(b.temp.fd, 0, part); err != nil {
+	if _, err := fsys.CachedBytes(b.temp.fd, 0, part); err != nil {
 		t.Skipf("the kernel does not tell what is cached: %v", err)
 	}
 	if b.Uncached(part, leastDirect-1) {

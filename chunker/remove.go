@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -105,7 +106,7 @@ func (r *remover) close() { _ = r.names.spill.close() }
 func (r *remover) remove(dirfd int, name, path string) (gone bool) {
 	if r.rules.StaysOn {
 		var st unix.Stat_t
-		if err := fstat(dirfd, &st); err != nil {
+		if err := fsys.Fstat(dirfd, &st); err != nil {
 			r.told(path, false, err)
 			return false
 		}
@@ -138,7 +139,7 @@ func (r *remover) remove(dirfd int, name, path string) (gone bool) {
 func (r *remover) look(dirfd int, name, path string) (isDir, there, stays bool) {
 	r.rules.looked()
 	var st unix.Stat_t
-	err := fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	err := fsys.Fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	if err == unix.ENOENT {
 		return false, false, false
 	}
@@ -150,7 +151,7 @@ func (r *remover) look(dirfd int, name, path string) (isDir, there, stays bool) 
 	if r.bytes = 0; st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink == 1 {
 		r.bytes = st.Size
 	}
-	stays = r.stopped() || r.rules.StaysOn && isDir && isMount(dirfd, name, &st, r.dev) ||
+	stays = r.stopped() || r.rules.StaysOn && isDir && fsys.IsMount(dirfd, name, &st, r.dev) ||
 		isDir && r.sink.isForPartials(inodeOf(&st)) || r.protects(path, isDir)
 	return isDir, true, stays
 }
@@ -205,7 +206,7 @@ func (r *remover) step(fd int, name string) int {
 		r.way[at].left = true
 	case isDir:
 		if inside, ok := r.enter(fd, name, path); ok {
-			closeQuietly(fd)
+			fsys.CloseQuietly(fd)
 			return inside
 		}
 		r.way[at].left = true
@@ -224,7 +225,7 @@ func (r *remover) enter(dirfd int, name, path string) (fd int, ok bool) {
 	}
 	d := doomed{name: name, pathBytes: len(path), names: r.names.begin(), was: was}
 	var st unix.Stat_t
-	if err = fstat(fd, &st); err == nil && len(r.way) == 0 && r.only != (manifest.Inode{}) && inodeOf(&st) != r.only {
+	if err = fsys.Fstat(fd, &st); err == nil && len(r.way) == 0 && r.only != (manifest.Inode{}) && inodeOf(&st) != r.only {
 		err = ErrChanged
 	}
 	if err == nil {
@@ -236,7 +237,7 @@ func (r *remover) enter(dirfd int, name, path string) (fd int, ok bool) {
 	if err != nil {
 		r.names.drop(&d.names)
 		d.was.restore(fd)
-		closeQuietly(fd)
+		fsys.CloseQuietly(fd)
 		r.told(path, true, err)
 		return -1, false
 	}
@@ -249,7 +250,7 @@ func (r *remover) enter(dirfd int, name, path string) (fd int, ok bool) {
 // open opens a directory that is to be removed. If the owner may not read it, open
 // gives the owner that right, and was is the mode before.
 func (r *remover) open(dirfd int, name string) (fd int, was widened, err error) {
-	fd, err = openat(dirfd, name, dirFlags, 0)
+	fd, err = fsys.Openat(dirfd, name, fsys.DirFlags, 0)
 	if err != unix.EACCES || r.rules.DryRun {
 		return fd, was, err
 	}
@@ -257,19 +258,19 @@ func (r *remover) open(dirfd int, name string) (fd int, was widened, err error) 
 		return -1, was, ErrTooMany
 	}
 	// As in openClosedDir.
-	closed, err := openat(dirfd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	closed, err := fsys.Openat(dirfd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, was, err
 	}
-	defer closeQuietly(closed)
+	defer fsys.CloseQuietly(closed)
 	chmod := func(mode uint32) error {
-		return uninterrupted(func() error { return unix.Chmod(descriptorPath(closed), mode) })
+		return fsys.Uninterrupted(func() error { return unix.Chmod(fsys.DescriptorPath(closed), mode) })
 	}
 	var st unix.Stat_t
-	if fstat(closed, &st) != nil || st.Mode&0o700 == 0o700 || chmod(st.Mode&0o7777|0o700) != nil {
+	if fsys.Fstat(closed, &st) != nil || st.Mode&0o700 == 0o700 || chmod(st.Mode&0o7777|0o700) != nil {
 		return -1, was, unix.EACCES
 	}
-	if fd, err = openat(closed, ".", dirFlags, 0); err != nil {
+	if fd, err = fsys.Openat(closed, ".", fsys.DirFlags, 0); err != nil {
 		_ = chmod(st.Mode & 0o7777)
 		return -1, was, err
 	}
@@ -289,7 +290,7 @@ func (r *remover) leave(fd, top int) (above int, gone bool) {
 		if above, err = r.climb(fd, &r.way[n-1]); err != nil {
 			r.told(path, true, err)
 			d.was.restore(fd)
-			closeQuietly(fd)
+			fsys.CloseQuietly(fd)
 			r.giveUp(top)
 			return -1, false
 		}
@@ -297,7 +298,7 @@ func (r *remover) leave(fd, top int) (above int, gone bool) {
 	r.pop()
 	// Removing the directory needs no right to it, and it may stay.
 	d.was.restore(fd)
-	closeQuietly(fd)
+	fsys.CloseQuietly(fd)
 	if d.left {
 		r.told(path, true, ErrNotEmpty)
 	} else {
@@ -327,16 +328,16 @@ func (r *remover) climb(fd int, d *doomed) (int, error) {
 
 // openIn opens what is at a name in the directory fd, which must be d.
 func (d *doomed) openIn(fd int, name string) (int, error) {
-	found, err := openat(fd, name, dirFlags, 0)
+	found, err := fsys.Openat(fd, name, fsys.DirFlags, 0)
 	if err != nil {
 		return -1, err
 	}
 	var st unix.Stat_t
-	if err = fstat(found, &st); err == nil && inodeOf(&st) != d.inode {
+	if err = fsys.Fstat(found, &st); err == nil && inodeOf(&st) != d.inode {
 		err = ErrChanged
 	}
 	if err != nil {
-		closeQuietly(found)
+		fsys.CloseQuietly(found)
 		return -1, err
 	}
 	return found, nil
@@ -350,7 +351,7 @@ func (r *remover) giveUp(top int) {
 		next, err := r.way[i].openIn(fd, r.way[i].name)
 		was.restore(fd)
 		if fd != top {
-			closeQuietly(fd)
+			fsys.CloseQuietly(fd)
 		}
 		if fd, was = next, r.way[i].was; err != nil {
 			break
@@ -358,7 +359,7 @@ func (r *remover) giveUp(top int) {
 	}
 	if fd >= 0 && fd != top {
 		was.restore(fd)
-		closeQuietly(fd)
+		fsys.CloseQuietly(fd)
 	}
 	for len(r.way) > 0 {
 		r.pop()
@@ -374,7 +375,7 @@ func (r *remover) unlink(dirfd int, name, path string) (gone bool) {
 		if !unused {
 			return false
 		}
-		defer closeQuietly(lock)
+		defer fsys.CloseQuietly(lock)
 		in := r.sink.hosts.in(dirfd)
 		in.onlyLooks = r.rules.DryRun
 		if r.sink.stage == nil && in.mayUseFD(lock) {
@@ -405,9 +406,9 @@ func (r *remover) take(dirfd int, name, path string, isDir bool) (gone bool) {
 		flags = unix.AT_REMOVEDIR
 	}
 	unlink := func() error { return unix.Unlinkat(dirfd, name, flags) }
-	err := uninterrupted(unlink)
+	err := fsys.Uninterrupted(unlink)
 	if err == unix.EACCES && r.openToOwner(dirfd) {
-		err = uninterrupted(unlink)
+		err = fsys.Uninterrupted(unlink)
 	}
 	switch err {
 	case unix.ENOENT:
@@ -428,7 +429,7 @@ func (r *remover) take(dirfd int, name, path string, isDir bool) (gone bool) {
 func (r *remover) openToOwner(fd int) bool {
 	n := len(r.way)
 	var st unix.Stat_t
-	if n == 0 && r.inTheWay || fstat(fd, &st) != nil || st.Mode&0o700 == 0o700 || fchmod(fd, st.Mode&0o7777|0o700) != nil {
+	if n == 0 && r.inTheWay || fsys.Fstat(fd, &st) != nil || st.Mode&0o700 == 0o700 || fsys.Fchmod(fd, st.Mode&0o7777|0o700) != nil {
 		return false
 	}
 	if n > 0 && !r.way[n-1].was.is {

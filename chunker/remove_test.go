@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fsys"
 	"gdrcp/internal/fusetest"
 	"gdrcp/manifest"
 )
@@ -40,15 +41,15 @@ func TestDeletingRace(t *testing.T) {
 		// As far as the swapping lets that happen.
 		_ = errors.Join(os.Mkdir(dir+"/dst/a", 0o755), os.Mkdir(dir+"/dst/k", 0o755))
 		for _, d := range []string{"a", "k"} {
-			fd, err := unix.Open(dir+"/dst/"+d, dirFlags, 0)
+			fd, err := unix.Open(dir+"/dst/"+d, fsys.DirFlags, 0)
 			if err != nil {
 				continue
 			}
 			_ = unix.Mkdirat(fd, "b", 0o755)
-			if f, err := openat(fd, "f", unix.O_CREAT|unix.O_WRONLY|unix.O_NOFOLLOW, 0o644); err == nil {
-				closeQuietly(f)
+			if f, err := fsys.Openat(fd, "f", unix.O_CREAT|unix.O_WRONLY|unix.O_NOFOLLOW, 0o644); err == nil {
+				fsys.CloseQuietly(f)
 			}
-			closeQuietly(fd)
+			fsys.CloseQuietly(fd)
 		}
 		s, told := deletingSink(t, dir+"/dst", SinkOptions{}, DeleteRules{})
 		u := s.Surplus()
@@ -75,7 +76,7 @@ func TestDeletingDeepTrees(t *testing.T) {
 	noLeaks(t)
 	dir := t.TempDir()
 	name, depth := strings.Repeat("n", 200), 300
-	fd, err := unix.Open(dir, dirFlags, 0)
+	fd, err := unix.Open(dir, fsys.DirFlags, 0)
 	for range depth {
 		if err == nil {
 			err = unix.Mkdirat(fd, name, 0o755)
@@ -84,11 +85,11 @@ func TestDeletingDeepTrees(t *testing.T) {
 			t.Fatal(err)
 		}
 		var next int
-		next, err = openat(fd, name, dirFlags, 0)
-		closeQuietly(fd)
+		next, err = fsys.Openat(fd, name, fsys.DirFlags, 0)
+		fsys.CloseQuietly(fd)
 		fd = next
 	}
-	closeQuietly(fd)
+	fsys.CloseQuietly(fd)
 	s, told := deletingSink(t, dir, SinkOptions{}, DeleteRules{})
 	removeSurplus(t, s)
 	if len(told.gone) != depth || len(told.errs) > 0 {

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -107,10 +108,10 @@ type resumption struct {
 // giveUp closes what a Resume that came to nothing has opened.
 func (r *resumption) giveUp() {
 	if r.temp.fd >= 0 {
-		closeQuietly(r.temp.fd)
+		fsys.CloseQuietly(r.temp.fd)
 	}
 	if r.journalFD >= 0 {
-		closeQuietly(r.journalFD)
+		fsys.CloseQuietly(r.journalFD)
 	}
 }
 
@@ -138,10 +139,10 @@ func (r *resumption) open() error {
 		return errStale
 	}
 	var journal unix.Stat_t
-	if err := fstat(fd, &journal); err != nil {
+	if err := fsys.Fstat(fd, &journal); err != nil {
 		return err
 	}
-	r.found, r.lastNs = stateOf(t.fd), nanoseconds(journal.Mtim)
+	r.found, r.lastNs = stateOf(t.fd), fsys.Nanoseconds(journal.Mtim)
 	return r.takeBack(&head)
 }
 
@@ -151,7 +152,7 @@ func (r *resumption) lock(name string) error {
 	for {
 		fd, ok := lockUnused(t.at().fd, name, true)
 		if !ok {
-			if err := fstatat(t.at().fd, name, &t.made, unix.AT_SYMLINK_NOFOLLOW); err == unix.ENOENT {
+			if err := fsys.Fstatat(t.at().fd, name, &t.made, unix.AT_SYMLINK_NOFOLLOW); err == unix.ENOENT {
 				return errStale
 			}
 			if err := t.sink.watch.step(); err != nil || t.sink.lockWait <= 0 {
@@ -164,11 +165,11 @@ func (r *resumption) lock(name string) error {
 		mode, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 		if err == nil && mode&unix.O_ACCMODE == unix.O_RDWR {
 			t.fd = fd
-			return fstat(fd, &t.made)
+			return fsys.Fstat(fd, &t.made)
 		}
 		// It was cut off when it had its final mode already.
-		err = fchmod(fd, 0o600)
-		closeQuietly(fd)
+		err = fsys.Fchmod(fd, 0o600)
+		fsys.CloseQuietly(fd)
 		if err != nil || tries == 1 {
 			return errStale
 		}
@@ -181,23 +182,23 @@ func (r *resumption) lock(name string) error {
 func (r *resumption) takeBack(h *journalHead) error {
 	t := r.temp
 	if t.made.Uid != h.uid || t.made.Gid != h.gid {
-		if err := uninterrupted(func() error { return unix.Fchown(t.fd, int(h.uid), int(h.gid)) }); err != nil {
+		if err := fsys.Uninterrupted(func() error { return unix.Fchown(t.fd, int(h.uid), int(h.gid)) }); err != nil {
 			return errStale
 		}
 	}
 	// The same mode set again would change ctime, and cost the next copy a whole reading if
 	// this one is killed in the middle of its own.
-	if t.made.Mode&0o7777 != 0o600 && fchmod(t.fd, 0o600) != nil {
+	if t.made.Mode&0o7777 != 0o600 && fsys.Fchmod(t.fd, 0o600) != nil {
 		return errStale
 	}
-	if t.sink.dropXattrs(xattrsOfFD(t.fd), nil, func(_ string, err error) error { return err }) != nil || fstat(t.fd, &t.made) != nil {
+	if t.sink.dropXattrs(fsys.XattrsOfFD(t.fd), nil, func(_ string, err error) error { return err }) != nil || fsys.Fstat(t.fd, &t.made) != nil {
 		return errStale
 	}
 	return nil
 }
 
 func (r *resumption) records() *journalReader {
-	return &journalReader{from: bufio.NewReaderSize(fdReader{r.journalFD}.from(journalHeader), 64<<10), seed: r.seed, at: journalHeader}
+	return &journalReader{from: bufio.NewReaderSize(fsys.FDReader(r.journalFD).From(journalHeader), 64<<10), seed: r.seed, at: journalHeader}
 }
 
 // load reads the journal and finds out what counts. errStale: nothing does.
@@ -323,7 +324,7 @@ func (r *resumption) stillOurs() error {
 	if err != nil {
 		return err
 	}
-	defer closeQuietly(fd)
+	defer fsys.CloseQuietly(fd)
 	if in.mayUseFD(fd) && !in.wroteLast(fd, seed) {
 		return unix.EWOULDBLOCK
 	}
@@ -337,8 +338,8 @@ func (r *resumption) begin() error {
 		return err
 	}
 	t := r.temp
-	cut := func(fd int, n int64) error { return uninterrupted(func() error { return unix.Ftruncate(fd, n) }) }
-	sync := func(fd int) error { return uninterrupted(func() error { return unix.Fdatasync(fd) }) }
+	cut := func(fd int, n int64) error { return fsys.Uninterrupted(func() error { return unix.Ftruncate(fd, n) }) }
+	sync := func(fd int) error { return fsys.Uninterrupted(func() error { return unix.Fdatasync(fd) }) }
 	_, err := unix.Seek(r.journalFD, r.at, unix.SEEK_SET)
 	if err == nil {
 		err = cut(r.journalFD, r.at)
@@ -357,7 +358,7 @@ func (r *resumption) begin() error {
 		err = t.sink.calls.fsync(t.fd)
 	}
 	if err == nil {
-		err = fstat(t.fd, &t.made)
+		err = fsys.Fstat(t.fd, &t.made)
 	}
 	if err == nil {
 		j.boot(t.sink.hosts.boot)

@@ -4,6 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -63,7 +64,7 @@ func (s *Sink) IsUnchanged(e *manifest.Entry, a *Attributes, now Standing) bool 
 	}
 	defer parent.release()
 	var st unix.Stat_t
-	return fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && s.hasAttributes(parent.fd, leaf, e, a, &now, inodeOf(&st))
+	return fsys.Fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && s.hasAttributes(parent.fd, leaf, e, a, &now, inodeOf(&st))
 }
 
 // hasAttributes reports whether the file at a name, which must be that inode, has the
@@ -72,16 +73,16 @@ func (s *Sink) hasAttributes(dirfd int, name string, e *manifest.Entry, a *Attri
 	if s.opt.Keep.Times && !now.HasTime(e.MtimeNs) {
 		return false
 	}
-	fd, err := openat(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := fsys.Openat(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false
 	}
-	defer closeQuietly(fd)
+	defer fsys.CloseQuietly(fd)
 	var st unix.Stat_t
-	if fstat(fd, &st) != nil || inodeOf(&st) != want || !a.isOf(&st) {
+	if fsys.Fstat(fd, &st) != nil || inodeOf(&st) != want || !a.isOf(&st) {
 		return false
 	}
-	calls := xattrsOfPath(descriptorPath(fd))
+	calls := fsys.XattrsOfPath(fsys.DescriptorPath(fd))
 	if s.opt.Keep.Modes {
 		mode, setID := s.keptMode(e.Mode)
 		if !s.hasRights(aclsOf{c: calls}, a, a.granted(mode, setID, &st), &st) {
@@ -91,6 +92,6 @@ func (s *Sink) hasAttributes(dirfd int, name string, e *manifest.Entry, a *Attri
 	if !s.opt.Keep.Xattrs {
 		return true
 	}
-	has, err := calls.read(s.opt.Unprivileged)
+	has, err := readXattrs(&calls, s.opt.Unprivileged)
 	return err == nil && s.includesXattrs(has, a.xattrs()) && s.includesXattrs(a.xattrs(), has)
 }

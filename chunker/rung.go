@@ -40,26 +40,3 @@ type deviceRungs struct {
 	// aheadBytes is how much space files have that is not written yet.
 	aheadBytes atomic.Int64
 }
-
-// writesDirectly reports whether auto takes IODirect on a file system of this type
-// (statfs(2)). Ext4 and XFS carry out aligned writes inside a file's size at once, which
-// other file systems with a disk of their own do not, or not with checksums of data (btrfs).
-func writesDirectly(fsType int64) bool {
-	return fsType == unix.EXT4_SUPER_MAGIC || fsType == unix.XFS_SUPER_MAGIC
-}
-
-// writesEarly reports whether a file system of this type has a disk to which buffered data
-// can be written before it is synced (sync_file_range(2)).
-func writesEarly(fsType int64) bool {
-	switch fsType {
-	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC:
-		return true
-	}
-	return false
-}
-
-// isMemory reports whether a file system of this type has no disk. Tmpfs takes O_DIRECT
-// from Linux 6.6 on, and writes to the page cache all the same.
-func isMemory(fsType int64) bool {
-	return fsType == unix.TMPFS_MAGIC || fsType == unix.RAMFS_MAGIC
-}

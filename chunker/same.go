@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -28,13 +29,13 @@ func (s *Sink) Settle(e *manifest.Entry, a *Attributes, now Standing) error {
 	}
 	defer parent.release()
 	// Without O_PATH the owner may have no right to open the file.
-	fd, err := openat(parent.fd, leaf, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := fsys.Openat(parent.fd, leaf, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return opErr("look at", place, err)
 	}
-	defer closeQuietly(fd)
-	f := standingFile{fd: fd, dir: parent, place: place, path: descriptorPath(fd)}
-	if err := fstat(fd, &f.st); err != nil {
+	defer fsys.CloseQuietly(fd)
+	f := standingFile{fd: fd, dir: parent, place: place, path: fsys.DescriptorPath(fd)}
+	if err := fsys.Fstat(fd, &f.st); err != nil {
 		return opErr("look at", place, err)
 	}
 	is := standingOf(&f.st)
@@ -48,7 +49,7 @@ func (s *Sink) Settle(e *manifest.Entry, a *Attributes, now Standing) error {
 	if s.opt.Keep.Times && !now.HasTime(e.MtimeNs) {
 		d := s.deviceOf(parent)
 		err := d.setMtime(manifest.File, fd, "", &f.st, e.MtimeNs)
-		if err == unix.EINVAL || err == unix.ENOENT || err == unix.EBADF { // before Linux 5.8
+		if err == unix.EINVAL || err == unix.ENOENT || err == unix.EBADF { // a kernel without TimesByDescriptor
 			err = d.setMtime(manifest.File, parent.fd, leaf, &f.st, e.MtimeNs)
 		}
 		return opErr("set time of", place, s.lacks(fileset.AttributeTime, e.Path, parent, err))
@@ -81,7 +82,7 @@ func (s *Sink) settleRights(f *standingFile, e *manifest.Entry, a *Attributes) e
 		if err := s.lacks(fileset.AttributeOwner, e.Path, f.dir, err); err != nil {
 			return opErr(setOwner, f.place, err)
 		}
-		if err := fstat(f.fd, &f.st); err != nil { // the change took set-ID bits away
+		if err := fsys.Fstat(f.fd, &f.st); err != nil { // the change took set-ID bits away
 			return opErr("look at", f.place, err)
 		}
 		if !s.opt.Keep.Modes {
@@ -96,7 +97,7 @@ func (s *Sink) settleRights(f *standingFile, e *manifest.Entry, a *Attributes) e
 	if s.opt.Keep.Modes {
 		want = a.granted(want, setID, &f.st)
 	}
-	return s.giveRights(aclsOf{c: xattrsOfPath(f.path)}, a, want, &f.st, e.Path, f.dir, f.chmod)
+	return s.giveRights(aclsOf{c: fsys.XattrsOfPath(f.path)}, a, want, &f.st, e.Path, f.dir, f.chmod)
 }
 
 // chmod sets permission bits that differ. fchmod(2) refuses a descriptor opened with
@@ -105,7 +106,7 @@ func (f *standingFile) chmod(mode uint32) error {
 	if f.st.Mode&0o7777 == mode {
 		return nil
 	}
-	err := uninterrupted(func() error { return unix.Fchmodat(unix.AT_FDCWD, f.path, mode, 0) })
+	err := fsys.Uninterrupted(func() error { return unix.Fchmodat(unix.AT_FDCWD, f.path, mode, 0) })
 	if err == nil {
 		f.st.Mode = f.st.Mode&^0o7777 | mode
 	}
@@ -115,10 +116,10 @@ func (f *standingFile) chmod(mode uint32) error {
 // settleXattrs sets extended attributes that differ. For those of the user namespace
 // the owner needs the right to read, and to write, the file.
 func (s *Sink) settleXattrs(f *standingFile, entry string, want fileset.Xattrs) error {
-	calls, had := xattrsOfPath(f.path), f.st.Mode&0o7777
-	now, err := calls.read(s.opt.Unprivileged)
+	calls, had := fsys.XattrsOfPath(f.path), f.st.Mode&0o7777
+	now, err := readXattrs(&calls, s.opt.Unprivileged)
 	if errors.Is(err, unix.EACCES) && f.chmod(had|0o600) == nil {
-		now, err = calls.read(s.opt.Unprivileged)
+		now, err = readXattrs(&calls, s.opt.Unprivileged)
 	}
 	if err != nil {
 		err = s.lacks(fileset.AttributeXattrs, entry, f.dir, err)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/disktest"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -82,7 +83,7 @@ func TestSettle(t *testing.T) {
 			if c.wantTimeIsThen {
 				wantNs = after
 			}
-			if nanoseconds(st.Mtim) != wantNs {
+			if fsys.Nanoseconds(st.Mtim) != wantNs {
 				t.Errorf("time %v", st.Mtim)
 			}
 			if err := os.Chmod(path, 0o600); err != nil {

@@ -4,26 +4,14 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
+	"gdrcp/internal/fsys"
 )
-
-// asksServer reports whether a file system, by its type (statfs(2)), asks a server, or by way
-// of FUSE another process, for what it does not have in the page cache. Every call may then
-// wait, also one that only opens a file or writes to the page cache.
-func asksServer(fsType uint32) bool {
-	switch fsType {
-	case unix.FUSE_SUPER_MAGIC, unix.NFS_SUPER_MAGIC, unix.V9FS_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC,
-		unix.CEPH_SUPER_MAGIC, unix.AFS_SUPER_MAGIC, lustreMagic, gpfsMagic, beegfsMagic:
-		return true
-	}
-	return false
-}
 
 // AsksServer reports whether entries are made on a file system whose calls may wait for a
 // server.
 func (s *Sink) AsksServer() bool {
 	d := s.deviceOf(s.base)
-	return d != nil && asksServer(uint32(d.rungs.fsType))
+	return d != nil && fsys.AsksServer(uint32(d.rungs.fsType))
 }
 
 // fileSystems are those of a tree's files.
@@ -40,7 +28,7 @@ func (s *fileSystems) typeOf(dev uint64, fd int) uint32 {
 	if known, ok := s.types.Load(dev); ok {
 		return known.(uint32)
 	}
-	is := fsType(fd)
+	is := fsys.TypeOf(fd)
 	s.types.Store(dev, is)
 	return is
 }
@@ -48,7 +36,7 @@ func (s *fileSystems) typeOf(dev uint64, fd int) uint32 {
 // AsksServer reports whether reading the file may wait for a server.
 func (f *File) AsksServer() bool {
 	on := &f.tree.fileSystems
-	asks := asksServer(on.typeOf(f.opened.Dev, f.fd))
+	asks := fsys.AsksServer(on.typeOf(f.opened.Dev, f.fd))
 	if asks != on.lastAsks.Load() {
 		on.lastAsks.Store(asks)
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -189,7 +190,7 @@ func (s *Sink) openBase(path string) error {
 	fd, err := s.openGiven(path)
 	isDir := err == nil
 	if isDir && s.isItself() {
-		closeQuietly(fd)
+		fsys.CloseQuietly(fd)
 	}
 	if err == unix.ENOENT || err == unix.ENOTDIR || isDir && s.isItself() {
 		dir, leaf := fileset.CutLeaf(path)
@@ -213,7 +214,7 @@ func (s *Sink) openBase(path string) error {
 	if err := s.keepDevice(s.base); err != nil {
 		return err
 	}
-	s.oneByOne = !writesAtOnce(statfs(fd).Type)
+	s.oneByOne = !fsys.WritesAtOnce(fsys.Statfs(fd).Type)
 	if err := s.lookSpecial(); err != nil {
 		return err
 	}
@@ -244,9 +245,9 @@ func (s *Sink) isItself() bool { return s.opt.Itself || s.opt.Whole != nil }
 func (s *Sink) openGiven(path string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
 	if s.opt.Root != nil {
-		return openUnderRoot(s.opt.Root, path, flags)
+		return fsys.OpenUnderRoot(s.opt.Root, path, flags)
 	}
-	return openat(unix.AT_FDCWD, path, flags, 0)
+	return fsys.Openat(unix.AT_FDCWD, path, flags, 0)
 }
 
 // target checks an entry's path and turns it into one below base.
@@ -263,10 +264,10 @@ func (s *Sink) target(op, path string) (string, error) {
 	}
 	switch {
 	case s.many && path == ".":
-		return "", kindErr(op, path, ErrEscape)
+		return "", kindErr(op, path, fsys.ErrEscape)
 	case s.single != "":
 		if path != s.single {
-			return "", kindErr(op, path, ErrEscape)
+			return "", kindErr(op, path, fsys.ErrEscape)
 		}
 		return s.prefix, nil
 	case s.prefix == "":
@@ -327,7 +328,7 @@ func (s *Sink) openDir(target string) (*dirHandle, error) {
 }
 
 func (s *Sink) openDirAt(parent *dirHandle, leaf, target string) (*dirHandle, error) {
-	fd, err := openat(parent.fd, leaf, dirFlags, 0)
+	fd, err := fsys.Openat(parent.fd, leaf, fsys.DirFlags, 0)
 	if err == unix.ELOOP || err == unix.ENOTDIR {
 		return nil, kindErr("open directory", s.entryPath(target), ErrNotDir)
 	}
@@ -360,11 +361,11 @@ func (s *Sink) checkStillAt(target string, want manifest.Inode) error {
 	fd := s.base.fd
 	closeIt := func() {
 		if fd != s.base.fd {
-			closeQuietly(fd)
+			fsys.CloseQuietly(fd)
 		}
 	}
 	for name := range strings.SplitSeq(target, "/") {
-		next, err := openat(fd, name, flags, 0)
+		next, err := fsys.Openat(fd, name, flags, 0)
 		closeIt()
 		switch err {
 		case nil:
@@ -377,7 +378,7 @@ func (s *Sink) checkStillAt(target string, want manifest.Inode) error {
 	}
 	defer closeIt()
 	var st unix.Stat_t
-	if err := fstat(fd, &st); err != nil {
+	if err := fsys.Fstat(fd, &st); err != nil {
 		return err
 	}
 	if inodeOf(&st) != want {
@@ -430,7 +431,7 @@ func (s *Sink) Close() error {
 	}
 	err := errors.Join(s.narrow(left), s.special.close())
 	for _, d := range s.devices {
-		closeQuietly(d.fd)
+		fsys.CloseQuietly(d.fd)
 	}
 	for _, fs := range s.fileSystems {
 		fs.dir.release()

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 
 	"golang.org/x/sys/unix"
@@ -40,9 +41,9 @@ func TestPlace(t *testing.T) {
 		{dest: "file/", single: file, name: "f", err: ErrNotDir},
 		{dest: "file/x", single: file, name: "f", err: ErrNotDir},
 		{dest: "new/new", single: file, name: "f", err: fs.ErrNotExist},
-		{dest: "dir", single: file, name: "../f", err: ErrEscape},
-		{dest: "dir", single: file, name: ".", err: ErrEscape},
-		{dest: "dir", single: link, name: "..", err: ErrEscape},
+		{dest: "dir", single: file, name: "../f", err: fsys.ErrEscape},
+		{dest: "dir", single: file, name: ".", err: fsys.ErrEscape},
+		{dest: "dir", single: link, name: "..", err: fsys.ErrEscape},
 		{dest: "dir", single: &topDir, name: "d", entry: "x", want: "dir/d/x"},
 		{dest: "dir", single: &topDir, name: ".", entry: "x", want: "dir/x"},
 		{dest: "new", single: &topDir, name: "d", entry: "x", want: "new/x"},
@@ -54,7 +55,7 @@ func TestPlace(t *testing.T) {
 		{dest: "tonowhere", single: &topDir, name: "d", err: ErrNotDir},
 		{dest: "tonowhere", single: &topDir, name: ".", err: ErrNotDir},
 		{dest: "dir", single: &topDir, name: "taken", err: ErrNotDir},
-		{dest: "dir", single: &topDir, name: "a/b", err: ErrEscape},
+		{dest: "dir", single: &topDir, name: "a/b", err: fsys.ErrEscape},
 		{dest: "dir", must: true, entry: "x", want: "dir/x"},
 		{dest: "new", must: true, err: ErrNotDir},
 		{dest: "file", must: true, err: ErrNotDir},
@@ -127,7 +128,7 @@ func TestRootedDestStaysInside(t *testing.T) {
 		if err == nil {
 			s.Close()
 			t.Errorf("opened %q", dest)
-		} else if !errors.Is(err, ErrEscape) {
+		} else if !errors.Is(err, fsys.ErrEscape) {
 			t.Errorf("%q: %v", dest, err)
 		}
 	}
@@ -162,14 +163,14 @@ func TestHostileEntryPaths(t *testing.T) {
 	if err := many.Place(nil, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := many.Mkdir(&topDir, nil); !errors.Is(err, ErrEscape) {
+	if err := many.Mkdir(&topDir, nil); !errors.Is(err, fsys.ErrEscape) {
 		t.Errorf("the destination as one of several sources: %v", err)
 	}
 	one := openSink(t, SinkOptions{Dest: dir + "/dst/one"})
 	if err := one.Place(fileEntry("f", ""), "f"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := one.Create(fileEntry("other", ""), nil); !errors.Is(err, ErrEscape) {
+	if _, err := one.Create(fileEntry("other", ""), nil); !errors.Is(err, fsys.ErrEscape) {
 		t.Errorf("another file than the one announced: %v", err)
 	}
 }

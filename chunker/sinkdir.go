@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -59,13 +60,13 @@ func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 	}
 	release := s.holdNames(parent)
 	mkdir := func() error { return unix.Mkdirat(parent.fd, leaf, mode) }
-	err = uninterrupted(mkdir)
+	err = fsys.Uninterrupted(mkdir)
 	release()
 	if err == unix.EEXIST {
 		err = cmp.Or(s.checkTwin(parent, leaf), err)
 	}
 	if err == unix.EEXIST && !s.keepsAll && s.makeRoomForDir(parent, leaf) {
-		err = uninterrupted(mkdir)
+		err = fsys.Uninterrupted(mkdir)
 	}
 	if err != nil && err != unix.EEXIST {
 		name := e.Path
@@ -131,7 +132,7 @@ func (s *Sink) openToOwner(h *dirHandle, d *dirToSettle, was widened) error {
 	if h.mode&0o700 == 0o700 {
 		return nil
 	}
-	return fchmod(h.fd, mode|0o700)
+	return fsys.Fchmod(h.fd, mode|0o700)
 }
 
 // settling returns the final state of a directory.
@@ -158,12 +159,12 @@ func (s *Sink) changesDirs(a *Attributes) bool {
 func (s *Sink) adoptDir(e *manifest.Entry, a *Attributes, h *dirHandle, target string, was widened) error {
 	d := s.settling(e, a, target)
 	var st unix.Stat_t
-	if err := fstat(h.fd, &st); err != nil {
+	if err := fsys.Fstat(h.fd, &st); err != nil {
 		return opErr("stat", e.Path, err)
 	}
 	keep := s.opt.Keep
 	if d.was = was; st.Mode&0o700 != 0o700 && (keep.Modes || !mayFill(h)) {
-		switch err := fchmod(h.fd, st.Mode&0o7777|0o700); {
+		switch err := fsys.Fchmod(h.fd, st.Mode&0o7777|0o700); {
 		case err == nil:
 			d.was = widened{true, st.Mode & 0o7777}
 		case keep.Modes && s.opt.RequireAttributes:
@@ -177,11 +178,11 @@ func (s *Sink) adoptDir(e *manifest.Entry, a *Attributes, h *dirHandle, target s
 	switch {
 	case d.was.is, !s.opt.RequireAttributes:
 	case keep.Times:
-		if err := setTimespec(h.fd, ".", st.Atim, st.Mtim); err != nil {
+		if err := fsys.SetTimes(h.fd, ".", st.Atim, st.Mtim); err != nil {
 			return opErr("set time of", e.Path, err)
 		}
 	case keep.Modes && st.Mode&0o1777 != d.mode:
-		if err := fchmod(h.fd, st.Mode&0o7777); err != nil {
+		if err := fsys.Fchmod(h.fd, st.Mode&0o7777); err != nil {
 			return opErr("set mode of", e.Path, err)
 		}
 	}
@@ -191,7 +192,7 @@ func (s *Sink) adoptDir(e *manifest.Entry, a *Attributes, h *dirHandle, target s
 
 // mayFill reports whether this process may put things into a directory.
 func mayFill(h *dirHandle) bool {
-	return uninterrupted(func() error { return unix.Faccessat(h.fd, ".", unix.R_OK|unix.W_OK|unix.X_OK, unix.AT_EACCESS) }) == nil
+	return fsys.Uninterrupted(func() error { return unix.Faccessat(h.fd, ".", unix.R_OK|unix.W_OK|unix.X_OK, unix.AT_EACCESS) }) == nil
 }
 
 // narrow gives directories that will not be settled their former modes back, the
@@ -219,17 +220,17 @@ func (s *Sink) narrow(dirs []dirToSettle) error {
 // because an earlier copy gave it that mode.
 func (s *Sink) openClosedDir(parent *dirHandle, leaf, target string) (*dirHandle, widened, error) {
 	// O_PATH needs no right to the directory itself, and /proc is how the mode
-	// of such a descriptor is set before Linux 6.6 (fchmodat2).
-	fd, err := openat(parent.fd, leaf, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	// of such a descriptor is set without ModesByDescriptor.
+	fd, err := fsys.Openat(parent.fd, leaf, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, widened{}, opErr("open directory", s.entryPath(target), err)
 	}
-	defer closeQuietly(fd)
+	defer fsys.CloseQuietly(fd)
 	chmod := func(mode uint32) error {
-		return uninterrupted(func() error { return unix.Chmod(descriptorPath(fd), mode) })
+		return fsys.Uninterrupted(func() error { return unix.Chmod(fsys.DescriptorPath(fd), mode) })
 	}
 	var st unix.Stat_t
-	err = fstat(fd, &st)
+	err = fsys.Fstat(fd, &st)
 	if err == nil {
 		err = chmod(st.Mode&0o7777 | 0o700)
 	}
@@ -273,12 +274,12 @@ func (s *Sink) Symlink(e *manifest.Entry, a *Attributes) error {
 
 // symlinkAt makes the link under a name that must be free.
 func (s *Sink) symlinkAt(e *manifest.Entry, a *Attributes, parent *dirHandle, name string) error {
-	if err := uninterrupted(func() error { return unix.Symlinkat(e.Target, parent.fd, name) }); err != nil {
+	if err := fsys.Uninterrupted(func() error { return unix.Symlinkat(e.Target, parent.fd, name) }); err != nil {
 		return err
 	}
 	err := s.applyToLink(e, a, parent, name)
 	if err != nil {
-		_ = unlinkat(parent.fd, name)
+		_ = fsys.Unlinkat(parent.fd, name)
 	}
 	return err
 }
@@ -303,7 +304,7 @@ func (s *Sink) replaceBySymlink(e *manifest.Entry, a *Attributes, parent *dirHan
 		err = s.moveInto(parent, name, leaf)
 	}
 	if err != nil && err != unix.EEXIST {
-		_ = unlinkat(parent.fd, name)
+		_ = fsys.Unlinkat(parent.fd, name)
 	}
 	return err
 }
@@ -391,7 +392,7 @@ func (s *Sink) settleDir(d dirToSettle) error {
 	defer h.release()
 	defer s.syncSettled(h)
 	var st unix.Stat_t
-	if err := fstat(h.fd, &st); err != nil {
+	if err := fsys.Fstat(h.fd, &st); err != nil {
 		return opErr("stat", d.entry, err)
 	}
 	var timeErr error
@@ -403,11 +404,11 @@ func (s *Sink) settleDir(d dirToSettle) error {
 	err = d.owner.chown(&st, func(uid, gid int) error { return unix.Fchown(h.fd, uid, gid) })
 	if err = s.lacks(fileset.AttributeOwner, d.entry, h, err); err != nil && !isNotAllowed(err) { // of a denial see withhold
 		if d.was.is {
-			_ = fchmod(h.fd, d.was.mode) // the error that is returned says enough
+			_ = fsys.Fchmod(h.fd, d.was.mode) // the error that is returned says enough
 		}
 		return opErr(setOwner, d.entry, err)
 	}
-	err = s.giveRights(aclsOf{xattrsOfFD(h.fd), true}, d.owner, s.settledMode(&d, &st), &st, d.entry, h, func(mode uint32) error { return fchmod(h.fd, mode) })
+	err = s.giveRights(aclsOf{fsys.XattrsOfFD(h.fd), true}, d.owner, s.settledMode(&d, &st), &st, d.entry, h, func(mode uint32) error { return fsys.Fchmod(h.fd, mode) })
 	if err != nil {
 		return err
 	}

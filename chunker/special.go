@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -31,7 +32,7 @@ type Special struct {
 // file of the sink's own.
 func (s *Sink) lookSpecial() error {
 	var st unix.Stat_t
-	if s.opt.Root != nil || s.leaf == "" || s.missing || s.adopts || s.opt.Whole != nil || fstatat(s.base.fd, s.leaf, &st, 0) != nil || !isSpecial(&st) {
+	if s.opt.Root != nil || s.leaf == "" || s.missing || s.adopts || s.opt.Whole != nil || fsys.Fstatat(s.base.fd, s.leaf, &st, 0) != nil || !isSpecial(&st) {
 		return nil
 	}
 	kind := st.Mode & unix.S_IFMT
@@ -40,7 +41,7 @@ func (s *Sink) lookSpecial() error {
 	}
 	for fd := range 2 {
 		var own unix.Stat_t
-		if kind == unix.S_IFIFO && fstat(fd, &own) == nil && inodeOf(&own) == inodeOf(&st) {
+		if kind == unix.S_IFIFO && fsys.Fstat(fd, &own) == nil && inodeOf(&own) == inodeOf(&st) {
 			return fmt.Errorf("%w: it is the standard input or output of gdrcp itself", ErrInTheWay)
 		}
 	}
@@ -85,7 +86,7 @@ func (p *Special) open() error {
 		return nil
 	}
 	for {
-		fd, err := openat(p.sink.base.fd, p.sink.leaf, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+		fd, err := fsys.Openat(p.sink.base.fd, p.sink.leaf, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 		if err == nil {
 			return p.opened(fd)
 		}
@@ -103,7 +104,7 @@ func (p *Special) open() error {
 // opened takes the descriptor, if it is still of what was looked at.
 func (p *Special) opened(fd int) error {
 	var st unix.Stat_t
-	err := fstat(fd, &st)
+	err := fsys.Fstat(fd, &st)
 	if err == nil && st.Mode&unix.S_IFMT != p.kind {
 		err = ErrChanged
 	}
@@ -112,7 +113,7 @@ func (p *Special) opened(fd int) error {
 		pipe, err = NewInput(fd, fmt.Sprintf("%q", p.sink.dest))
 	}
 	if err != nil {
-		closeQuietly(fd)
+		fsys.CloseQuietly(fd)
 		return err
 	}
 	pipe.own, pipe.atOnce = true, pipeAtOnce // nothing that it does blocks but for a disk

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -27,7 +28,7 @@ func TestSpecial(t *testing.T) {
 			}
 			s, err := OpenSink(opt)
 			if err != nil {
-				if rooted && (name == "null" || name == "chain") && errors.Is(err, ErrEscape) {
+				if rooted && (name == "null" || name == "chain") && errors.Is(err, fsys.ErrEscape) {
 					continue
 				}
 				t.Fatal(err)

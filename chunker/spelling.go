@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 )
 
 // If names fold, looking a name up may find what has another name, and only the listing
@@ -18,7 +19,7 @@ import (
 // find is fstatat(2) for the name of an entry. ErrTaken: the name leads to something that the
 // directory lists by another name only.
 func (s *Sink) find(h *dirHandle, name string, st *unix.Stat_t) error {
-	if err := fstatat(h.fd, name, st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	if err := fsys.Fstatat(h.fd, name, st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
 	return s.checkSpelling(h, name)
@@ -40,7 +41,7 @@ func (s *Sink) checkSpelling(h *dirHandle, name string) error {
 	}
 	for range twinTries {
 		var now unix.Stat_t
-		if err := fstatat(h.fd, name, &now, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		if err := fsys.Fstatat(h.fd, name, &now, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return err // it was removed meanwhile
 		}
 		if twin := twinOf(h, name, &now); twin != "" {
@@ -104,7 +105,7 @@ func twinOf(h *dirHandle, name string, of *unix.Stat_t) (twin string) {
 			return
 		}
 		var st unix.Stat_t
-		if fstatat(h.fd, listed, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		if fsys.Fstatat(h.fd, listed, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 			return
 		}
 		st.Ino, st.Atim = of.Ino, of.Atim // not every file system has inode numbers that stay

@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 
-	"golang.org/x/sys/unix"
+	"gdrcp/internal/fsys"
 )
 
 const (
@@ -29,7 +29,7 @@ type spillFile struct {
 
 func (f *spillFile) begin() (*runs, error) {
 	if f.file == nil {
-		file, err := OpenUnlinked(os.TempDir())
+		file, err := fsys.OpenUnlinked(os.TempDir())
 		if err != nil {
 			return nil, fmt.Errorf("make temporary file for a large directory: %w", err)
 		}
@@ -49,24 +49,6 @@ func (f *spillFile) close() error {
 	err := f.file.Close()
 	f.file = nil
 	return err
-}
-
-// OpenUnlinked makes a temporary file in dir without a name. If the file system cannot do that
-// (O_TMPFILE, open(2)), OpenUnlinked makes one with a name and removes the name at once.
-func OpenUnlinked(dir string) (*os.File, error) {
-	file, err := os.OpenFile(dir, unix.O_TMPFILE|os.O_RDWR, 0o600)
-	if err == nil {
-		return file, nil
-	}
-	file, err = os.CreateTemp(dir, ".gdrcp-walk-")
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Remove(file.Name()); err != nil {
-		file.Close()
-		return nil, err
-	}
-	return file, nil
 }
 
 // runs are the sorted runs of one directory and the merge of them.

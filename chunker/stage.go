@@ -10,6 +10,7 @@ import (
 
 	"gdrcp/internal/dirsync"
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -96,7 +97,7 @@ func (s *Sink) checkTop() error {
 		return kindOf(ErrBadTop, "a slash at the end would name a directory to copy into; name the tree itself")
 	}
 	var st unix.Stat_t
-	err := fstatat(s.base.fd, s.leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
+	err := fsys.Fstatat(s.base.fd, s.leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
 	switch {
 	case err == unix.ENOENT:
 		return nil
@@ -106,13 +107,13 @@ func (s *Sink) checkTop() error {
 		return kindOf(ErrBadTop, "it is a symbolic link: name what it leads to")
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 		return kindOf(ErrBadTop, "it is not a directory")
-	case isMount(s.base.fd, s.leaf, &st, s.base.inode.Dev):
+	case fsys.IsMount(s.base.fd, s.leaf, &st, s.base.inode.Dev):
 		return kindOf(ErrBadTop, "a file system is mounted there")
 	}
 	if err := s.lookAtOld(); err != nil {
 		return err
 	}
-	if err := s.tryExchange(); err != nil || fsType(s.base.fd) != unix.OVERLAYFS_SUPER_MAGIC {
+	if err := s.tryExchange(); err != nil || fsys.TypeOf(s.base.fd) != unix.OVERLAYFS_SUPER_MAGIC {
 		return err
 	}
 	return s.tryRename()
@@ -135,12 +136,12 @@ func (s *Sink) tryExchange() (err error) {
 	stem := fileset.StagePrefix + fileset.NewStageID().String() + "-" // of no tree, so that nobody adopts them
 	one, other := stem+fileset.NewStageID().String(), stem+fileset.NewStageID().String()
 	for _, name := range []string{one, other} {
-		if err := uninterrupted(func() error { return unix.Mkdirat(s.base.fd, name, 0o700) }); err != nil {
+		if err := fsys.Uninterrupted(func() error { return unix.Mkdirat(s.base.fd, name, 0o700) }); err != nil {
 			return err
 		}
 		defer func() {
 			rmdir := func() error { return unix.Unlinkat(s.base.fd, name, unix.AT_REMOVEDIR) }
-			if gone := uninterrupted(rmdir); err == nil && gone != unix.ENOENT { // a cleaner may be faster
+			if gone := fsys.Uninterrupted(rmdir); err == nil && gone != unix.ENOENT { // a cleaner may be faster
 				err = gone
 			}
 		}()
@@ -170,18 +171,18 @@ var errLowerLayer = kindOf(ErrNoExchange, "the directory is of a lower layer of 
 // locked, so that no cleaner empties it. What keeps this from being tried is no error.
 func (s *Sink) tryRename() error {
 	full := fileset.RandomStage()
-	if uninterrupted(func() error { return unix.Mkdirat(s.base.fd, full, 0o700) }) != nil {
+	if fsys.Uninterrupted(func() error { return unix.Mkdirat(s.base.fd, full, 0o700) }) != nil {
 		return nil
 	}
 	defer unix.Unlinkat(s.base.fd, full, unix.AT_REMOVEDIR)
-	fd, err := openat(s.base.fd, full, dirFlags, 0)
+	fd, err := fsys.Openat(s.base.fd, full, fsys.DirFlags, 0)
 	if err != nil {
 		return nil
 	}
-	defer closeQuietly(fd)
+	defer fsys.CloseQuietly(fd)
 	_ = setTreeMark(fd, markStaging)
 	const inside = "full"
-	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil || unix.Mkdirat(fd, inside, 0o700) != nil {
+	if fsys.TryLock(fd) != nil || unix.Mkdirat(fd, inside, 0o700) != nil {
 		return nil
 	}
 	defer unix.Unlinkat(fd, inside, unix.AT_REMOVEDIR)
@@ -235,7 +236,7 @@ func (s *Sink) Commit() error {
 func (s *Sink) giveName() error {
 	st := s.stage
 	var old unix.Stat_t
-	err := fstatat(s.base.fd, st.leaf, &old, unix.AT_SYMLINK_NOFOLLOW)
+	err := fsys.Fstatat(s.base.fd, st.leaf, &old, unix.AT_SYMLINK_NOFOLLOW)
 	switch {
 	case err == unix.ENOENT:
 		if err := renameIfFree(s.base.fd, st.name, st.leaf); err != ErrKept {
@@ -251,9 +252,9 @@ func (s *Sink) giveName() error {
 	if err != nil {
 		return err
 	}
-	defer closeQuietly(fd)
+	defer fsys.CloseQuietly(fd)
 	var was unix.Stat_t
-	if err := fstat(fd, &was); err != nil {
+	if err := fsys.Fstat(fd, &was); err != nil {
 		return err
 	}
 	st.replacedAt = inodeOf(&was)
@@ -277,7 +278,7 @@ func (s *Sink) giveName() error {
 // isAt reports whether a directory has a name in the sink's base.
 func (s *Sink) isAt(name string, want manifest.Inode) bool {
 	var st unix.Stat_t
-	return fstatat(s.base.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && inodeOf(&st) == want
+	return fsys.Fstatat(s.base.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && inodeOf(&st) == want
 }
 
 // takeReplaced locks the tree that was replaced: whoever has the lock may remove the tree, or
@@ -285,22 +286,22 @@ func (s *Sink) isAt(name string, want manifest.Inode) bool {
 // now: what cannot be opened for want of rights, or not be locked at all.
 func (s *Sink) takeReplaced() {
 	st := s.stage
-	fd, err := openat(s.base.fd, st.name, dirFlags, 0)
+	fd, err := fsys.Openat(s.base.fd, st.name, fsys.DirFlags, 0)
 	if err != nil {
 		st.others = err != unix.EACCES // another one may be able to
 		return
 	}
 	// A copy that made it, and has just given it its name, is about to let go of it.
 	for until := time.Now().Add(time.Second); ; time.Sleep(lockPause) {
-		err = uninterrupted(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+		err = fsys.TryLock(fd)
 		if err != unix.EWOULDBLOCK || time.Now().After(until) || !s.exists(st.name) {
 			break
 		}
 	}
 	var own, named unix.Stat_t
-	moved := fstat(fd, &own) != nil || fstatat(s.base.fd, st.name, &named, unix.AT_SYMLINK_NOFOLLOW) != nil || inodeOf(&own) != inodeOf(&named)
+	moved := fsys.Fstat(fd, &own) != nil || fsys.Fstatat(s.base.fd, st.name, &named, unix.AT_SYMLINK_NOFOLLOW) != nil || inodeOf(&own) != inodeOf(&named)
 	if st.others = moved || err == unix.EWOULDBLOCK; st.others {
-		closeQuietly(fd)
+		fsys.CloseQuietly(fd)
 		return
 	}
 	st.replacedFD = fd
@@ -314,14 +315,14 @@ func (s *Sink) closeStage() {
 	}
 	if !s.stage.done {
 		rmdir := func() error { return unix.Unlinkat(s.base.fd, s.stage.name, unix.AT_REMOVEDIR) }
-		if uninterrupted(rmdir) != nil { // something is in it
+		if fsys.Uninterrupted(rmdir) != nil { // something is in it
 			touch(s.stage.fd)
 		}
 	}
-	closeQuietly(s.stage.fd)
+	fsys.CloseQuietly(s.stage.fd)
 	s.stage.fd = -1
 	if s.stage.replacedFD >= 0 {
-		closeQuietly(s.stage.replacedFD)
+		fsys.CloseQuietly(s.stage.replacedFD)
 		s.stage.replacedFD = -1
 	}
 }
@@ -332,24 +333,24 @@ func (s *Sink) closeStage() {
 // or nil, ends it.
 func removeLeftoverStage(in *hostsIn, name string, olderThan time.Duration, now time.Time, looked func(), told func(Removal), stop <-chan struct{}) bool {
 	dirfd := in.dirfd
-	fd, err := openat(dirfd, name, dirFlags, 0)
+	fd, err := fsys.Openat(dirfd, name, fsys.DirFlags, 0)
 	if err != nil {
 		return false
 	}
-	defer closeQuietly(fd)
+	defer fsys.CloseQuietly(fd)
 	var st, named unix.Stat_t
-	if fstat(fd, &st) != nil || !mayBeOurs(&st) || now.UnixNano()-nanoseconds(st.Ctim) < int64(olderThan) || in.mayUse(&st) {
+	if fsys.Fstat(fd, &st) != nil || !mayBeOurs(&st) || now.UnixNano()-fsys.Nanoseconds(st.Ctim) < int64(olderThan) || in.mayUse(&st) {
 		return false
 	}
-	if uninterrupted(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) }) != nil {
+	if fsys.TryLock(fd) != nil {
 		return false
 	}
-	if fstatat(dirfd, name, &named, unix.AT_SYMLINK_NOFOLLOW) != nil || inodeOf(&named) != inodeOf(&st) {
+	if fsys.Fstatat(dirfd, name, &named, unix.AT_SYMLINK_NOFOLLOW) != nil || inodeOf(&named) != inodeOf(&st) {
 		return false
 	}
 	if !mayTakeStage(dirfd, fd) {
 		rmdir := func() error { return unix.Unlinkat(dirfd, name, unix.AT_REMOVEDIR) }
-		if !mayTakeAny(dirfd) || uninterrupted(rmdir) != nil { // with nothing in it, nothing is lost
+		if !mayTakeAny(dirfd) || fsys.Uninterrupted(rmdir) != nil { // with nothing in it, nothing is lost
 			in.fail(name, ErrNoMark)
 			return false
 		}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -273,13 +274,13 @@ func TestMountsByTheirNumber(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	fd, err := unix.Open(dir, dirFlags, 0)
+	fd, err := unix.Open(dir, fsys.DirFlags, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
 	for name, want := range map[string]bool{"mounted": true, "plain": false, "not there": true} {
-		if got := isOfAnotherMount(fd, name); got != want {
+		if got := fsys.IsOfAnotherMount(fd, name); got != want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -388,7 +389,7 @@ func TestLeftStages(t *testing.T) {
 	left := wholeSink(t, dir, "left", fileset.NewStageID())
 	putEach(t, left, "d/", "d/a=1", "d/b=twelve bytes")
 	left.Close()
-	fd, err := unix.Open(dir, dirFlags, 0)
+	fd, err := unix.Open(dir, fsys.DirFlags, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

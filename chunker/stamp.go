@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -20,7 +21,7 @@ type Stamp struct {
 func (s Stamp) Inode() manifest.Inode { return manifest.Inode{Dev: s.Dev, Ino: s.Ino} }
 
 func stampOf(st *unix.Stat_t) Stamp {
-	return Stamp{Size: st.Size, MtimeNs: nanoseconds(st.Mtim), CtimeNs: nanoseconds(st.Ctim), Ino: st.Ino, Dev: st.Dev}
+	return Stamp{Size: st.Size, MtimeNs: fsys.Nanoseconds(st.Mtim), CtimeNs: fsys.Nanoseconds(st.Ctim), Ino: st.Ino, Dev: st.Dev}
 }
 
 // freshAge is the age from which on a file's stamp tells of every write that begins. The
@@ -69,25 +70,21 @@ func (s Stamp) awaitAge(stop <-chan struct{}) error {
 func stampNow(fd int, name string) (Stamp, error) {
 	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_EMPTY_PATH
 	var x unix.Statx_t
-	err := uninterrupted(func() error {
+	err := fsys.Uninterrupted(func() error {
 		return unix.Statx(fd, name, flags|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &x)
 	})
 	switch err {
 	case nil:
 		return Stamp{
 			Size:    int64(x.Size),
-			MtimeNs: statxNs(x.Mtime),
-			CtimeNs: statxNs(x.Ctime),
+			MtimeNs: fsys.StatxNs(x.Mtime),
+			CtimeNs: fsys.StatxNs(x.Ctime),
 			Ino:     x.Ino, Dev: unix.Mkdev(x.Dev_major, x.Dev_minor),
 		}, nil
 	case unix.ENOSYS, unix.EINVAL, unix.EPERM: // none here, or a seccomp filter older than the call
 		var st unix.Stat_t
-		err = fstatat(fd, name, &st, flags)
+		err = fsys.Fstatat(fd, name, &st, flags)
 		return stampOf(&st), err
 	}
 	return Stamp{}, err
-}
-
-func statxNs(ts unix.StatxTimestamp) int64 {
-	return nanoseconds(unix.Timespec{Sec: ts.Sec, Nsec: int64(ts.Nsec)})
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/disktest"
+	"gdrcp/internal/fsys"
 	"gdrcp/internal/fusetest"
 	"gdrcp/manifest"
 )
@@ -58,7 +59,7 @@ func TestStampNow(t *testing.T) {
 	defer h.Close()
 	for _, name := range []string{"", "f", "l"} {
 		var st unix.Stat_t
-		if err := fstatat(int(h.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH); err != nil {
+		if err := fsys.Fstatat(int(h.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH); err != nil {
 			t.Fatal(err)
 		}
 		if now, err := stampNow(int(h.Fd()), name); err != nil || now != stampOf(&st) {
@@ -151,7 +152,7 @@ func TestAgedStamp(t *testing.T) {
 		if err := unix.Stat(dir+"/f", &st); err != nil {
 			t.Fatal(err)
 		}
-		return nanoseconds(st.Ctim)
+		return fsys.Nanoseconds(st.Ctim)
 	}
 	is := func(what string, ctimeNs int64) {
 		if age := time.Now().UnixNano() - ctimeNs; age < int64(freshAge) {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fsys"
 )
 
 // Where asking for a file's attributes takes long, as of a server, a walk would spend its
@@ -140,10 +142,10 @@ func (s *Sink) lookAt(h *dirHandle, leaf string, st *unix.Stat_t) error {
 	measures := false
 	s.lookPace.with(func(p *statPace) { measures = p.measures() })
 	if !measures {
-		return fstatat(h.fd, leaf, st, unix.AT_SYMLINK_NOFOLLOW)
+		return fsys.Fstatat(h.fd, leaf, st, unix.AT_SYMLINK_NOFOLLOW)
 	}
 	began := time.Now()
-	err := fstatat(h.fd, leaf, st, unix.AT_SYMLINK_NOFOLLOW)
+	err := fsys.Fstatat(h.fd, leaf, st, unix.AT_SYMLINK_NOFOLLOW)
 	took := time.Since(began)
 	s.lookPace.with(func(p *statPace) { p.note(took) })
 	return err

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -22,7 +23,7 @@ func (s *Sink) CheckPlace() error {
 	err := s.statGiven(s.basePath, &st)
 	moved := isElsewhere(s.base.inode, &st, err)
 	if top := s.top.Load(); !moved && top != nil && s.prefix != "" && s.stage == nil {
-		moved = isElsewhere(*top, &st, fstatat(s.base.fd, s.prefix, &st, unix.AT_SYMLINK_NOFOLLOW))
+		moved = isElsewhere(*top, &st, fsys.Fstatat(s.base.fd, s.prefix, &st, unix.AT_SYMLINK_NOFOLLOW))
 	}
 	if moved {
 		return kindErr("look up", s.dest, ErrMoved)
@@ -33,11 +34,11 @@ func (s *Sink) CheckPlace() error {
 // statGiven looks at what is at a path that the user or peer named, as openGiven opens it.
 func (s *Sink) statGiven(path string, st *unix.Stat_t) error {
 	if s.opt.Root == nil {
-		return fstatat(unix.AT_FDCWD, path, st, 0)
+		return fsys.Fstatat(unix.AT_FDCWD, path, st, 0)
 	}
-	info, err := StatInside(s.opt.Root, path)
+	info, err := fsys.StatInside(s.opt.Root, path)
 	if err != nil {
-		return rootErr(err)
+		return fsys.RootErr(err)
 	}
 	now, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -56,7 +57,7 @@ func (s *Sink) checkNamed(h *dirHandle, entry string) error {
 	parent, err := s.dir(dir)
 	var st unix.Stat_t
 	if err == nil {
-		err = fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
+		err = fsys.Fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
 		parent.release()
 	}
 	if isElsewhere(h.inode, &st, err) {

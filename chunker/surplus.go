@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -269,7 +270,7 @@ func (u *Surplus) lookForAlias(l *surplusLevel, leaf string) {
 	if err == nil {
 		defer h.release()
 		var st unix.Stat_t
-		if fstatat(h.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		if fsys.Fstatat(h.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 			return
 		}
 		h.folding.Store(foldYes)
@@ -372,7 +373,7 @@ func (c *clearing) enter(dir string, want manifest.Inode) error {
 	if err != nil {
 		return err
 	}
-	if err = fstat(h.fd, &c.was); err == nil && h.inode != want {
+	if err = fsys.Fstat(h.fd, &c.was); err == nil && h.inode != want {
 		err = ErrChanged
 	}
 	if err != nil {
@@ -396,13 +397,13 @@ func (c *clearing) leave() {
 	}
 	c.surplus.sink.markUnsynced(h)
 	var now unix.Stat_t
-	err := fstat(h.fd, &now)
+	err := fsys.Fstat(h.fd, &now)
 	if err == nil && c.surplus.sink.opt.Keep.Times && now.Mtim != c.was.Mtim {
-		err = setTimespec(h.fd, ".", c.was.Atim, c.was.Mtim)
+		err = fsys.SetTimes(h.fd, ".", c.was.Atim, c.was.Mtim)
 		err = opErr("set time of", c.dir, c.surplus.sink.lacks(fileset.AttributeTime, c.dir, h, err))
 	}
 	if err == nil && now.Mode != c.was.Mode {
-		err = opErr("set mode of", c.dir, fchmod(h.fd, c.was.Mode&0o7777))
+		err = opErr("set mode of", c.dir, fsys.Fchmod(h.fd, c.was.Mode&0o7777))
 	}
 	if err != nil {
 		c.remover.rules.Told(Removal{Path: c.dir, Dir: true, Err: err})

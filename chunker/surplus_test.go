@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -220,7 +221,7 @@ func TestSurplusWantsOrder(t *testing.T) {
 				t.Errorf("%q: %q: %v", entries, spec, err)
 			}
 		}
-		if !errors.Is(err, ErrOrder) && !errors.Is(err, ErrEscape) {
+		if !errors.Is(err, ErrOrder) && !errors.Is(err, fsys.ErrEscape) {
 			t.Errorf("%q: got %v", entries, err)
 		}
 		told.want(t)

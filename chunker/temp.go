@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -130,8 +131,8 @@ func (t *Temp) create(sourceMode uint32) error {
 		case isSpecial(&st), t.sink.single != "" && t.leadsToSpecial(&st):
 			return ErrInTheWay
 		case st.Mode&unix.S_IFMT == unix.S_IFREG && !exact:
-			if mayHideMask(st.Mode) {
-				st.Mode = groupMode(t.dir.fd, t.leaf, st.Mode, func() {})
+			if fsys.MayHideMask(st.Mode) {
+				st.Mode = fsys.GroupMode(t.dir.fd, t.leaf, st.Mode, func() {})
 			}
 			mode, exact = st.Mode&0o1777, true
 		}
@@ -178,7 +179,7 @@ func (h *dirHandle) tryMode(mode uint32) (uint32, error) {
 		return 0, err
 	}
 	made &^= 0o400 &^ mode
-	if err := errors.Join(unlinkat(h.fd, try.name), closeFD(try.fd)); err != nil {
+	if err := errors.Join(fsys.Unlinkat(h.fd, try.name), fsys.CloseFD(try.fd)); err != nil {
 		return 0, err
 	}
 	if h.tried == nil {
@@ -217,7 +218,7 @@ func isSpecial(st *unix.Stat_t) bool {
 // served root nobody looks where links lead.
 func (t *Temp) leadsToSpecial(st *unix.Stat_t) bool {
 	var to unix.Stat_t
-	return st.Mode&unix.S_IFMT == unix.S_IFLNK && t.sink.opt.Root == nil && fstatat(t.dir.fd, t.leaf, &to, 0) == nil && isSpecial(&to)
+	return st.Mode&unix.S_IFMT == unix.S_IFLNK && t.sink.opt.Root == nil && fsys.Fstatat(t.dir.fd, t.leaf, &to, 0) == nil && isSpecial(&to)
 }
 
 // open makes the file and locks it. The owner may read the file, so that a later run
@@ -226,14 +227,14 @@ func (t *Temp) leadsToSpecial(st *unix.Stat_t) bool {
 // who may read the file stop the copy.
 func (t *Temp) open(mode uint32) (made uint32, ok bool, err error) {
 	name := fileset.TempName()
-	fd, err := openat(t.dir.fd, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+	fd, err := fsys.Openat(t.dir.fd, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
 	if err == unix.EEXIST {
 		return 0, false, nil
 	}
 	if err != nil {
 		return 0, false, err
 	}
-	err = uninterrupted(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+	err = fsys.TryLock(fd)
 	locked := err == nil
 	if err == unix.EOPNOTSUPP || err == unix.ENOLCK || err == unix.ENOSYS {
 		// The file system has no locks. Then no cleaner removes the file, because it
@@ -242,14 +243,14 @@ func (t *Temp) open(mode uint32) (made uint32, ok bool, err error) {
 	}
 	var st unix.Stat_t
 	if err == nil {
-		err = fstat(fd, &st)
+		err = fsys.Fstat(fd, &st)
 	}
 	if err == nil && locked && st.Nlink > 0 {
 		t.fd, t.name, t.ino, t.made = fd, name, st.Ino, st
 		return st.Mode, true, nil
 	}
-	_ = unlinkat(t.dir.fd, name)
-	closeQuietly(fd)
+	_ = fsys.Unlinkat(t.dir.fd, name)
+	fsys.CloseQuietly(fd)
 	if err == unix.EWOULDBLOCK {
 		err = nil
 	}
@@ -286,7 +287,7 @@ func (t *Temp) Finish() error {
 		return t.loses(opErr("close", t.place, err))
 	}
 	if t.written.Load() != t.size || t.io.reached > t.size {
-		if err := uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) }); err != nil {
+		if err := fsys.Uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) }); err != nil {
 			return opErr("set size of", t.place, err)
 		}
 	}
@@ -309,7 +310,7 @@ func (t *Temp) Finish() error {
 	if err := t.applyMode(); err != nil {
 		return opErr("set mode of", t.place, err)
 	}
-	if err := t.sink.setACLs(aclsOf{c: xattrsOfFD(t.fd)}, t.attrs, mode, &t.made, t.path, t.dir); err != nil {
+	if err := t.sink.setACLs(aclsOf{c: fsys.XattrsOfFD(t.fd)}, t.attrs, mode, &t.made, t.path, t.dir); err != nil {
 		return err
 	}
 	if !t.origin.inPlace {
@@ -332,7 +333,7 @@ func (t *Temp) applyTime() error {
 	}
 	d := t.sink.deviceOf(t.dir)
 	err := d.setMtime(manifest.File, t.fd, "", &t.made, t.mtimeNs)
-	if err == unix.EINVAL || err == unix.ENOENT { // before Linux 5.8
+	if err == unix.EINVAL || err == unix.ENOENT { // a kernel without TimesByDescriptor
 		err = d.setMtime(manifest.File, t.at().fd, t.name, &t.made, t.mtimeNs)
 	}
 	t.timed = err == nil
@@ -347,10 +348,10 @@ func (t *Temp) keepTime() error {
 		return nil
 	}
 	var st unix.Stat_t
-	if err := fstat(t.fd, &st); err != nil {
+	if err := fsys.Fstat(t.fd, &st); err != nil {
 		return opErr("stat", t.place, err)
 	}
-	if !isNear(nanoseconds(st.Mtim), t.mtimeNs) {
+	if !isNear(fsys.Nanoseconds(st.Mtim), t.mtimeNs) {
 		return t.applyTime()
 	}
 	d.flushKeepsTimes.Store(true)
@@ -373,7 +374,7 @@ func (t *Temp) discard() error {
 	case t.origin.inPlace:
 		err = t.giveModeBack()
 	case t.origin.standing == nil:
-		err = unlinkat(t.at().fd, t.name)
+		err = fsys.Unlinkat(t.at().fd, t.name)
 	}
 	if err == unix.ENOENT {
 		err = nil // somebody has removed it, perhaps with its directory
@@ -388,7 +389,7 @@ func (t *Temp) close() error {
 	t.state = tempClosed
 	err := t.io.direct.Load().close()
 	if t.fd >= 0 { // it may be closed early
-		err = errors.Join(err, closeFD(t.fd))
+		err = errors.Join(err, fsys.CloseFD(t.fd))
 	}
 	t.io.direct.Load().spent(math.MaxInt64)
 	t.fd = -1

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -68,7 +69,7 @@ const coarsest = 2 * time.Second
 
 // setMtime sets the time of the last change of name in dirfd, an entry of that type. It
 // follows no link. An empty name means the file dirfd itself, without looking up a path
-// (since Linux 5.8). st is what the file has, or nil for one that was just made.
+// (TimesByDescriptor). st is what the file has, or nil for one that was just made.
 //
 // A file system that cannot keep a time stores the nearest one that it can
 // (timestamp_truncate in the kernel), or refuses it; then setMtime sets a time that every
@@ -76,16 +77,16 @@ const coarsest = 2 * time.Second
 // was stored if the time is uncommon, and on each file system until a time of an entry of
 // that type was stored. If it is another one, the error is ErrTimeNotKept.
 func (d *device) setMtime(of manifest.EntryType, dirfd int, name string, st *unix.Stat_t, ns int64) error {
-	ts, atime := timespec(ns), timespec(ns)
+	ts, atime := fsys.Timespec(ns), fsys.Timespec(ns)
 	if st != nil {
 		atime = st.Atim
 	}
-	err := setTimespec(dirfd, name, atime, ts)
+	err := fsys.SetTimes(dirfd, name, atime, ts)
 	isPlain, bit := ts.Sec >= plainFrom && ts.Sec < plainTo, uint32(1)<<(of%32)
 	switch {
 	case err != nil && !isPlain && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOVERFLOW) || errors.Is(err, unix.ERANGE)):
 		near := unix.Timespec{Sec: min(max(ts.Sec, plainFrom), plainTo-1)}
-		if setTimespec(dirfd, name, near, near) != nil {
+		if fsys.SetTimes(dirfd, name, near, near) != nil {
 			return err
 		}
 	case err != nil:
@@ -98,10 +99,10 @@ func (d *device) setMtime(of manifest.EntryType, dirfd int, name string, st *uni
 		flags = unix.AT_EMPTY_PATH
 	}
 	var now unix.Stat_t
-	if err := fstatat(dirfd, name, &now, flags); err != nil {
+	if err := fsys.Fstatat(dirfd, name, &now, flags); err != nil {
 		return err
 	}
-	kept := nanoseconds(now.Mtim)
+	kept := fsys.Nanoseconds(now.Mtim)
 	if !isNear(kept, ns) {
 		return fmt.Errorf("%w, but %v", ErrTimeNotKept, time.Unix(0, kept).UTC().Format(time.DateTime))
 	}
@@ -116,13 +117,3 @@ func (d *device) setMtime(of manifest.EntryType, dirfd int, name string, st *uni
 
 // isNear reports whether a file system may have stored the one time for the other.
 func isNear(a, b int64) bool { return uint64(max(a, b))-uint64(min(a, b)) < uint64(coarsest) }
-
-// setTimespec sets the times of the last access and of the last change, as setMtime takes
-// the name. It sets both, because libfuse before version 3 drops a request for one of them.
-func setTimespec(dirfd int, name string, atime, mtime unix.Timespec) error {
-	flags := unix.AT_SYMLINK_NOFOLLOW
-	if name == "" {
-		flags = unix.AT_EMPTY_PATH
-	}
-	return uninterrupted(func() error { return unix.UtimesNanoAt(dirfd, name, []unix.Timespec{atime, mtime}, flags) })
-}

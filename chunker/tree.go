@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 )
 
 // Source is something to copy and the name that it gets at the top of the tree.
@@ -58,7 +59,7 @@ type Tree struct {
 	io             fileset.IOMode
 	read           fileset.IOBytes
 	fileSystems    fileSystems
-	// cachedBytes is cachedBytes, or what a test has in its place.
+	// CachedBytes is CachedBytes, or what a test has in its place.
 	cachedBytes func(fd int, off, n int64) (int64, error)
 }
 
@@ -82,7 +83,7 @@ func OpenRooted(root *os.Root, sources []Source, follow bool) (*Tree, error) {
 }
 
 func openTree(root *os.Root, sources []Source, follow bool) (*Tree, error) {
-	t := &Tree{root: root, follow: follow, byName: make(map[string]int), again: make(map[string][]string), cachedBytes: cachedBytes}
+	t := &Tree{root: root, follow: follow, byName: make(map[string]int), again: make(map[string][]string), cachedBytes: fsys.CachedBytes}
 	t.dirs = newDirCache(cachedDirs(), t.openDir)
 	for _, given := range sources {
 		s, err := t.prepare(given)
@@ -196,7 +197,7 @@ func (t *Tree) openDir(path string) (*dirHandle, error) {
 			h.refs.Store(1)
 			return h, nil
 		}
-		fd, err := openUnderRoot(t.root, dir, unix.O_RDONLY|unix.O_DIRECTORY)
+		fd, err := fsys.OpenUnderRoot(t.root, dir, unix.O_RDONLY|unix.O_DIRECTORY)
 		if err != nil {
 			return nil, err
 		}
@@ -229,11 +230,11 @@ func (t *Tree) openDirAt(parent *dirHandle, leaf, path string, lists bool) (*dir
 func (t *Tree) openEntry(parent *dirHandle, leaf, path string, flags int) (int, error) {
 	flags |= unix.O_NONBLOCK | unix.O_CLOEXEC
 	if t.follow && t.root == nil {
-		return openat(parent.fd, leaf, flags, 0)
+		return fsys.Openat(parent.fd, leaf, flags, 0)
 	}
-	fd, err := openat(parent.fd, leaf, flags|unix.O_NOFOLLOW, 0)
+	fd, err := fsys.Openat(parent.fd, leaf, flags|unix.O_NOFOLLOW, 0)
 	if t.follow && (err == unix.ELOOP || err == unix.ENOTDIR) {
-		return openUnderRoot(t.root, t.pathUnderRoot(path), flags)
+		return fsys.OpenUnderRoot(t.root, t.pathUnderRoot(path), flags)
 	}
 	return fd, err
 }
@@ -283,15 +284,15 @@ func (t *Tree) statAt(parent *dirHandle, leaf, path string) (attributes, error) 
 	if t.follow && t.root == nil {
 		flags = 0
 	}
-	if err := fstatat(parent.fd, leaf, &st, flags); err != nil {
+	if err := fsys.Fstatat(parent.fd, leaf, &st, flags); err != nil {
 		return attributes{}, err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFLNK || !t.follow {
 		return attributesOf(&st), nil
 	}
-	info, err := StatInside(t.root, t.pathUnderRoot(path))
+	info, err := fsys.StatInside(t.root, t.pathUnderRoot(path))
 	if err != nil {
-		return attributes{}, rootErr(err)
+		return attributes{}, fsys.RootErr(err)
 	}
 	followed, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -299,8 +300,8 @@ func (t *Tree) statAt(parent *dirHandle, leaf, path string) (attributes, error) 
 	}
 	return attributes{mode: followed.Mode, blocks: followed.Blocks, uid: followed.Uid, gid: followed.Gid, links: uint64(followed.Nlink), stamp: Stamp{
 		Size:    followed.Size,
-		MtimeNs: nanoseconds(unix.Timespec(followed.Mtim)),
-		CtimeNs: nanoseconds(unix.Timespec(followed.Ctim)),
+		MtimeNs: fsys.Nanoseconds(unix.Timespec(followed.Mtim)),
+		CtimeNs: fsys.Nanoseconds(unix.Timespec(followed.Ctim)),
 		Ino:     followed.Ino, Dev: followed.Dev,
 	}}, nil
 }
@@ -315,7 +316,7 @@ func (t *Tree) lost(op, path string, err error) error {
 	if lookErr == nil {
 		defer parent.release()
 		var st unix.Stat_t
-		lookErr = fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
+		lookErr = fsys.Fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
 	}
 	if !errors.Is(lookErr, unix.ENOENT) {
 		return opErr(op, path, err)
@@ -368,12 +369,12 @@ func (t *Tree) Open(path string) (*File, error) {
 		return nil, t.lost("open", path, err)
 	}
 	var st unix.Stat_t
-	if err := fstat(fd, &st); err != nil {
-		closeQuietly(fd)
+	if err := fsys.Fstat(fd, &st); err != nil {
+		fsys.CloseQuietly(fd)
 		return nil, opErr("stat", path, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		closeQuietly(fd)
+		fsys.CloseQuietly(fd)
 		return nil, kindErr("open", path, ErrChanged)
 	}
 	return &File{fd: fd, path: path, opened: stampOf(&st), tree: t, direct: directReader{fd: -1, probe: -1}}, nil

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fsys"
 )
 
 // The top of a tree that appears whole has a mark: an extended attribute with the directory's
@@ -26,12 +28,12 @@ const (
 // markValue is a mark's value for an open directory.
 func markValue(fd int, says string) ([]byte, error) {
 	var st unix.Stat_t
-	if err := fstat(fd, &st); err != nil {
+	if err := fsys.Fstat(fd, &st); err != nil {
 		return nil, err
 	}
 	value := fmt.Sprintf("%s inode %d", says, st.Ino)
 	var x unix.Statx_t
-	err := uninterrupted(func() error { return unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BTIME, &x) })
+	err := fsys.Uninterrupted(func() error { return unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BTIME, &x) })
 	if err == nil && x.Mask&unix.STATX_BTIME != 0 {
 		value += fmt.Sprintf(" born %d.%09d", x.Btime.Sec, x.Btime.Nsec)
 	}
@@ -46,13 +48,13 @@ func setTreeMark(fd int, says string) error {
 		return err
 	}
 	set := func() error {
-		return uninterrupted(func() error { return unix.Fsetxattr(fd, treeMark, value, 0) })
+		return fsys.Uninterrupted(func() error { return unix.Fsetxattr(fd, treeMark, value, 0) })
 	}
 	var st unix.Stat_t
-	if err = set(); err != unix.EACCES || fstat(fd, &st) != nil || st.Mode&0o200 != 0 || fchmod(fd, st.Mode&0o7777|0o200) != nil {
+	if err = set(); err != unix.EACCES || fsys.Fstat(fd, &st) != nil || st.Mode&0o200 != 0 || fsys.Fchmod(fd, st.Mode&0o7777|0o200) != nil {
 		return err
 	}
-	return errors.Join(set(), fchmod(fd, st.Mode&0o7777))
+	return errors.Join(set(), fsys.Fchmod(fd, st.Mode&0o7777))
 }
 
 // hasTreeMark reports whether an open directory has a mark that says one of these. known is
@@ -60,7 +62,7 @@ func setTreeMark(fd int, says string) error {
 func hasTreeMark(fd int, says ...string) (has, known bool) {
 	var buf [256]byte
 	var n int
-	err := uninterrupted(func() (err error) { n, err = unix.Fgetxattr(fd, treeMark, buf[:]); return err })
+	err := fsys.Uninterrupted(func() (err error) { n, err = unix.Fgetxattr(fd, treeMark, buf[:]); return err })
 	if err != nil {
 		return false, err != unix.EOPNOTSUPP && err != unix.ENOSYS
 	}
@@ -85,7 +87,7 @@ func mayTakeStage(dirfd, fd int) bool {
 		return has
 	}
 	var above unix.Stat_t
-	return fstat(dirfd, &above) == nil && (above.Uid == 0 || isOwn(&above)) && (above.Mode&unix.S_ISVTX != 0 || above.Mode&0o022 == 0)
+	return fsys.Fstat(dirfd, &above) == nil && (above.Uid == 0 || isOwn(&above)) && (above.Mode&unix.S_ISVTX != 0 || above.Mode&0o022 == 0)
 }
 
 // mayTakeAny reports whether a mark proves enough in dirfd: root takes nothing from a directory
@@ -95,7 +97,7 @@ func mayTakeAny(dirfd int) bool {
 		return true
 	}
 	var above unix.Stat_t
-	return fstat(dirfd, &above) == nil && (above.Mode&0o002 == 0 || above.Mode&unix.S_ISVTX != 0)
+	return fsys.Fstat(dirfd, &above) == nil && (above.Mode&0o002 == 0 || above.Mode&unix.S_ISVTX != 0)
 }
 
 // ErrNoMark: a directory has a staging name, and nothing shows that gdrcp made it.

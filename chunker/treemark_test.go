@@ -10,26 +10,27 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 )
 
 // markAs marks a directory, or gives it the mark of another one.
 func markAs(t *testing.T, dir, says string) {
 	t.Helper()
-	fd, err := openat(unix.AT_FDCWD, dir, dirFlags, 0)
+	fd, err := fsys.Openat(unix.AT_FDCWD, dir, fsys.DirFlags, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer closeQuietly(fd)
+	defer fsys.CloseQuietly(fd)
 	switch says {
 	case "":
 	case "another's":
 		other := filepath.Dir(dir) + "/other"
 		makeTree(t, filepath.Dir(dir), "other/")
-		at, err := openat(unix.AT_FDCWD, other, dirFlags, 0)
+		at, err := fsys.Openat(unix.AT_FDCWD, other, fsys.DirFlags, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer closeQuietly(at)
+		defer fsys.CloseQuietly(at)
 		value, err := markValue(at, markStaging)
 		if err == nil {
 			err = unix.Fsetxattr(fd, treeMark, value, 0)
@@ -69,12 +70,12 @@ func TestTreesOfOthersStay(t *testing.T) {
 				var left error
 				switch how {
 				case "a copy sweeps":
-					fd, err := openat(unix.AT_FDCWD, dir, dirFlags, 0)
+					fd, err := fsys.Openat(unix.AT_FDCWD, dir, fsys.DirFlags, 0)
 					if err != nil {
 						t.Fatal(err)
 					}
 					sweepDir((*otherHosts)(nil).in(fd), time.Now().Add(2*leftoverPartialAge))
-					closeQuietly(fd)
+					fsys.CloseQuietly(fd)
 				case "clean":
 					left = Clean(t.Context(), dir, func(string, int64, int64) {})
 				default:

@@ -1,10 +1,10 @@
 package chunker
 
 import (
+	"sync"
+
 	"gdrcp/internal/fileset"
 )
-
-import "sync"
 
 // unkept is a list that many goroutines add to.
 type unkept struct {

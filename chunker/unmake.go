@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -40,7 +41,7 @@ func (s *Sink) noteMadeLink(parent *dirHandle, leaf, path string) {
 	}
 	target, err := s.target("make link", path)
 	var st unix.Stat_t
-	if err == nil && fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+	if err == nil && fsys.Fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
 		s.note(madeEntry{target, inodeOf(&st), true})
 	}
 }
@@ -88,10 +89,10 @@ func (s *Sink) unmake(e madeEntry) error {
 	}
 	defer parent.release()
 	var st unix.Stat_t
-	if err := fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || inodeOf(&st) != e.at {
+	if err := fsys.Fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || inodeOf(&st) != e.at {
 		return nil // it is gone already, or something else is there
 	}
-	err = uninterrupted(func() error { return unix.Unlinkat(parent.fd, leaf, flags) })
+	err = fsys.Uninterrupted(func() error { return unix.Unlinkat(parent.fd, leaf, flags) })
 	if err == unix.ENOTEMPTY || err == unix.EEXIST || err == unix.ENOENT {
 		return nil // rmdir(2): a directory that is no longer empty stays
 	}

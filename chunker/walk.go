@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -350,7 +351,7 @@ func (w *Walker) describe(l *level, dir *dirHandle, leaf, path string) *Found {
 	case unix.S_IFLNK:
 		f.Entry.Type = manifest.Symlink
 		var n int
-		err := uninterrupted(func() (err error) {
+		err := fsys.Uninterrupted(func() (err error) {
 			n, err = unix.Readlinkat(dir.fd, leaf, w.link)
 			return err
 		})

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -346,7 +347,7 @@ func TestRootedStaysInside(t *testing.T) {
 		"root/rel>../secret", "root/file>../secret/key", "root/inside>in")
 	root := openRoot(t, dir+"/root")
 	for _, path := range []string{"..", "../secret", "in/../../secret", "/../secret"} {
-		if _, err := OpenRooted(root, []Source{{path, "x"}}, true); !errors.Is(err, ErrEscape) {
+		if _, err := OpenRooted(root, []Source{{path, "x"}}, true); !errors.Is(err, fsys.ErrEscape) {
 			t.Errorf("source %q: %v", path, err)
 		}
 	}
@@ -360,7 +361,7 @@ func TestRootedStaysInside(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for _, path := range []string{"abs", "rel", "file"} {
-		if !errors.Is(problems[path], ErrEscape) {
+		if !errors.Is(problems[path], fsys.ErrEscape) {
 			t.Errorf("%s: %v", path, problems[path])
 		}
 		if f, err := follow.Open(path); err == nil {
@@ -374,7 +375,7 @@ func TestRootedStaysInside(t *testing.T) {
 	}
 	defer through.Close()
 	got, problems = walkAll(t, through, true)
-	if !slices.Equal(got, []string{"a", "c", "c/f"}) || !errors.Is(problems["b"], ErrEscape) {
+	if !slices.Equal(got, []string{"a", "c", "c/f"}) || !errors.Is(problems["b"], fsys.ErrEscape) {
 		t.Errorf("got %q, %v", got, problems)
 	}
 	for _, path := range []string{"c/../in/f", "b/key", "c/inside/f"} {

@@ -1,5 +1,9 @@
 package chunker
 
+import (
+	"gdrcp/internal/fsys"
+)
+
 // widened says that the owner of an existing directory has more rights to it, until it
 // is settled, than its mode gave.
 type widened struct {
@@ -10,6 +14,6 @@ type widened struct {
 // restore gives a directory back its former mode, as far as possible.
 func (w widened) restore(fd int) {
 	if w.is {
-		_ = fchmod(fd, w.mode)
+		_ = fsys.Fchmod(fd, w.mode)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 )
 
 // holeBytes is the unit in which WriteSparse leaves holes: a page, and the
@@ -137,7 +138,7 @@ func (t *Temp) checkRange(n int, off int64) error {
 func (t *Temp) ExpectHoles() {
 	t.sparse = true
 	if !t.IsCopy() && t.size > leastDirect {
-		_ = uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) })
+		_ = fsys.Uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) })
 	}
 }
 
@@ -205,7 +206,7 @@ func (t *Temp) chosen() fileset.IOMode {
 // is compared is in the page cache.
 func (t *Temp) bestRung(dev *deviceRungs) fileset.IOMode {
 	switch {
-	case t.size < writeDirectFrom || t.sink.opt.NoFsync || t.sharesPages() || !writesDirectly(dev.fsType):
+	case t.size < writeDirectFrom || t.sink.opt.NoFsync || t.sharesPages() || !fsys.WritesDirectly(dev.fsType):
 		return fileset.IOBuffered
 	case !dev.noDirect.Load():
 		return fileset.IODirect
@@ -314,7 +315,7 @@ func (e *earlySync) add(off, n int64) (from, bytes int64) {
 // so that the sync at its end does not wait for all of it. It asks for no result: an error
 // of writing is told by fsync(2), and only once.
 func (t *Temp) writeBack(off, n int64) {
-	if t.size < 2*earlyBytes || t.sink.opt.NoFsync || n < leastDirect || t.chosen() == fileset.IODontCache || !writesEarly(t.sink.deviceOf(t.dir).rungs.fsType) {
+	if t.size < 2*earlyBytes || t.sink.opt.NoFsync || n < leastDirect || t.chosen() == fileset.IODontCache || !fsys.WritesEarly(t.sink.deviceOf(t.dir).rungs.fsType) {
 		return
 	}
 	if from, bytes := t.io.early.add(off, n); bytes > 0 {

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -50,13 +51,13 @@ func (t *Temp) closeEarly() error {
 	}
 	fd := t.fd
 	t.fd = -1
-	return closeFD(fd)
+	return fsys.CloseFD(fd)
 }
 
 // nameIsMount reports whether something is mounted on the name that the file is to get.
 func (t *Temp) nameIsMount() bool {
 	var st unix.Stat_t
-	return fstatat(t.dir.fd, t.leaf, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && isMount(t.dir.fd, t.leaf, &st, t.dir.inode.Dev)
+	return fsys.Fstatat(t.dir.fd, t.leaf, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && fsys.IsMount(t.dir.fd, t.leaf, &st, t.dir.inode.Dev)
 }
 
 // writeOver writes what the file has into the file that is at its name, as OpenInPlace does,
@@ -89,7 +90,7 @@ func (t *Temp) writeOver() error {
 		return errors.Join(err, over.Discard())
 	}
 	t.made, t.wroteOver = over.made, true
-	return errors.Join(over.close(), unlinkat(t.dir.fd, t.name))
+	return errors.Join(over.close(), fsys.Unlinkat(t.dir.fd, t.name))
 }
 
 // overBytes is how many bytes are copied at a time.
@@ -98,7 +99,7 @@ const overBytes = 1 << 20
 func (t *Temp) copyTo(over *Temp) error {
 	buf := make([]byte, min(overBytes, max(t.size, 1)))
 	for off := int64(0); off < t.size; {
-		n, err := fdReader{t.fd}.ReadAt(buf[:min(int64(len(buf)), t.size-off)], off)
+		n, err := fsys.FDReader(t.fd).ReadAt(buf[:min(int64(len(buf)), t.size-off)], off)
 		if n == 0 {
 			if err == io.EOF {
 				err = ErrChanged

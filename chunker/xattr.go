@@ -1,7 +1,6 @@
 package chunker
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -10,85 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
-
-// xattrCalls are the xattr(2) calls on one file: by its descriptor, or for a link by a
-// path of which only the last component is a link.
-type xattrCalls struct {
-	list func(to []byte) (int, error)
-	get  func(name string, to []byte) (int, error)
-	set  func(name string, value []byte) error
-	drop func(name string) error
-}
-
-func xattrsOfFD(fd int) xattrCalls {
-	return xattrCalls{
-		list: func(to []byte) (int, error) { return unix.Flistxattr(fd, to) },
-		get:  func(name string, to []byte) (int, error) { return unix.Fgetxattr(fd, name, to) },
-		set:  func(name string, value []byte) error { return unix.Fsetxattr(fd, name, value, 0) },
-		drop: func(name string) error { return unix.Fremovexattr(fd, name) },
-	}
-}
-
-// xattrsOfLink goes by way of /proc, because no xattr call takes a directory's
-// descriptor before Linux 6.13.
-func xattrsOfLink(dirfd int, name string) xattrCalls {
-	path := name
-	if dirfd != unix.AT_FDCWD {
-		path = descriptorPath(dirfd) + "/" + name
-	}
-	return xattrCalls{
-		list: func(to []byte) (int, error) { return unix.Llistxattr(path, to) },
-		get:  func(attr string, to []byte) (int, error) { return unix.Lgetxattr(path, attr, to) },
-		set:  func(attr string, value []byte) error { return unix.Lsetxattr(path, attr, value, 0) },
-		drop: func(attr string) error { return unix.Lremovexattr(path, attr) },
-	}
-}
-
-// xattrsOfPath is for the file that a path leads to; it follows links.
-func xattrsOfPath(path string) xattrCalls {
-	return xattrCalls{
-		list: func(to []byte) (int, error) { return unix.Listxattr(path, to) },
-		get:  func(attr string, to []byte) (int, error) { return unix.Getxattr(path, attr, to) },
-		set:  func(attr string, value []byte) error { return unix.Setxattr(path, attr, value, 0) },
-		drop: func(attr string) error { return unix.Removexattr(path, attr) },
-	}
-}
-
-// sized asks get for the size that it needs, and calls it with that much room. It
-// repeats that, because the value may grow meanwhile, or a signal come.
-func sized(get func(to []byte) (int, error)) ([]byte, error) {
-	for {
-		n, err := get(nil)
-		if err == unix.EINTR {
-			continue
-		}
-		if n <= 0 || err != nil {
-			return nil, err
-		}
-		b := make([]byte, n)
-		if n, err = get(b); err != unix.ERANGE && err != unix.EINTR {
-			return b[:max(n, 0)], err
-		}
-	}
-}
-
-// names lists the attributes. There are none if the file system has no extended
-// attributes.
-func (c *xattrCalls) names() ([]string, error) {
-	b, err := sized(c.list)
-	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
-		return nil, err
-	}
-	var names []string
-	for name := range bytes.SplitSeq(b, []byte{0}) {
-		if len(name) > 0 {
-			names = append(names, string(name))
-		}
-	}
-	return names, nil
-}
 
 // isSystemXattr reports whether an attribute is in the system namespace, or has what one
 // there has. Those are ACLs and the like, whose meaning is not in their bytes alone
@@ -105,16 +28,16 @@ func isSystemXattr(name string) bool {
 
 func isUserXattr(name string) bool { return strings.HasPrefix(name, "user.") }
 
-// read encodes the attributes of all namespaces except the system namespace, and except
+// readXattrs encodes the attributes of all namespaces except the system namespace, and except
 // XFS's own names of ACLs. With userOnly it encodes only those of the user namespace.
-func (c *xattrCalls) read(userOnly bool) (x fileset.Xattrs, err error) {
-	return c.readWhatCanBe(userOnly, func(_ string, err error) error { return err })
+func readXattrs(c *fsys.XattrCalls, userOnly bool) (x fileset.Xattrs, err error) {
+	return readWhatCanBe(c, userOnly, func(_ string, err error) error { return err })
 }
 
-// readWhatCanBe is read, but leaves out attributes that cannot be read or have no room,
+// readWhatCanBe is readXattrs, but leaves out attributes that cannot be read or have no room,
 // unless lacks, which is called with each, returns an error.
-func (c *xattrCalls) readWhatCanBe(userOnly bool, lacks func(name string, err error) error) (x fileset.Xattrs, err error) {
-	names, err := c.names()
+func readWhatCanBe(c *fsys.XattrCalls, userOnly bool, lacks func(name string, err error) error) (x fileset.Xattrs, err error) {
+	names, err := c.Names()
 	if err != nil {
 		return nil, lacks(fileset.AttributeXattrs, err)
 	}
@@ -122,7 +45,7 @@ func (c *xattrCalls) readWhatCanBe(userOnly bool, lacks func(name string, err er
 		if isSystemXattr(name) || userOnly && !isUserXattr(name) {
 			continue
 		}
-		value, err := sized(func(to []byte) (int, error) { return c.get(name, to) })
+		value, err := fsys.Sized(func(to []byte) (int, error) { return c.Get(name, to) })
 		if errors.Is(err, unix.ENODATA) {
 			continue // gone meanwhile
 		}
@@ -156,9 +79,9 @@ func (t *Tree) Xattrs(f *Found, lacks func(attribute string, err error) error) (
 		return nil, t.lost("read extended attributes of", path, err)
 	}
 	defer parent.release()
-	var calls xattrCalls
+	var calls fsys.XattrCalls
 	if f.Entry.Type == manifest.Symlink {
-		calls = xattrsOfLink(parent.fd, leaf)
+		calls = fsys.XattrsOfLink(parent.fd, leaf)
 	} else {
 		open := t.openFile
 		if f.Entry.Type == manifest.Dir {
@@ -170,10 +93,10 @@ func (t *Tree) Xattrs(f *Found, lacks func(attribute string, err error) error) (
 		if err != nil {
 			return nil, t.lost("open", path, err)
 		}
-		defer closeQuietly(fd)
-		calls = xattrsOfFD(fd)
+		defer fsys.CloseQuietly(fd)
+		calls = fsys.XattrsOfFD(fd)
 	}
-	x, err := calls.readWhatCanBe(t.userXattrsOnly, lacks)
+	x, err := readWhatCanBe(&calls, t.userXattrsOnly, lacks)
 	return x, opErr("read extended attributes of", path, err)
 }
 
@@ -205,12 +128,12 @@ func isLeftOut(name string, err error) bool {
 
 // setXattrs gives an entry, whose name is in dir, its attributes, except those that are left
 // out.
-func (s *Sink) setXattrs(c xattrCalls, x fileset.Xattrs, entry string, dir *dirHandle) error {
+func (s *Sink) setXattrs(c fsys.XattrCalls, x fileset.Xattrs, entry string, dir *dirHandle) error {
 	for name, value := range x.All() {
 		if !s.keepsXattr(name) {
 			continue
 		}
-		err := uninterrupted(func() error { return c.set(name, value) })
+		err := fsys.Uninterrupted(func() error { return c.Set(name, value) })
 		if isLeftOut(name, err) {
 			continue
 		}
@@ -227,7 +150,7 @@ func (s *Sink) setXattrs(c xattrCalls, x fileset.Xattrs, entry string, dir *dirH
 }
 
 // replaceXattrs is setXattrs for what may already have other attributes: it removes those.
-func (s *Sink) replaceXattrs(c xattrCalls, x fileset.Xattrs, entry string, dir *dirHandle) error {
+func (s *Sink) replaceXattrs(c fsys.XattrCalls, x fileset.Xattrs, entry string, dir *dirHandle) error {
 	lacks := func(name string, err error) error { return s.lacks(name, entry, dir, err) }
 	if err := s.dropXattrs(c, x, lacks); err != nil {
 		return err
@@ -237,8 +160,8 @@ func (s *Sink) replaceXattrs(c xattrCalls, x fileset.Xattrs, entry string, dir *
 
 // dropXattrs removes all attributes but those that are kept. failed is called with each that
 // cannot be removed, and ends the work if it returns an error.
-func (s *Sink) dropXattrs(c xattrCalls, keep fileset.Xattrs, failed func(name string, err error) error) error {
-	names, err := c.names()
+func (s *Sink) dropXattrs(c fsys.XattrCalls, keep fileset.Xattrs, failed func(name string, err error) error) error {
+	names, err := c.Names()
 	if err != nil {
 		return failed(fileset.AttributeXattrs, err)
 	}
@@ -246,7 +169,7 @@ func (s *Sink) dropXattrs(c xattrCalls, keep fileset.Xattrs, failed func(name st
 		if !s.keepsXattr(name) || keep.Has(name) {
 			continue
 		}
-		err := uninterrupted(func() error { return c.drop(name) })
+		err := fsys.Uninterrupted(func() error { return c.Drop(name) })
 		// A security module may refuse to remove its attribute.
 		if err != nil && !errors.Is(err, unix.ENODATA) && strings.HasPrefix(name, "user.") {
 			if failed(name, err) != nil {

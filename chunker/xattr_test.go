@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -26,8 +27,8 @@ func encodeXattrs(attrs map[string]string) (x fileset.Xattrs) {
 // xattrsAt reads what a file has, without the system's and security modules'.
 func xattrsAt(t *testing.T, path string) map[string]string {
 	t.Helper()
-	c := xattrsOfLink(unix.AT_FDCWD, path)
-	x, err := c.read(false)
+	c := fsys.XattrsOfLink(unix.AT_FDCWD, path)
+	x, err := readXattrs(&c, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,16 +49,16 @@ func TestACLsAreNoXattrs(t *testing.T) {
 		"user.SGI_ACL_FILE": "kept", "trusted.SGI_ACL": "root's",
 	}
 	var done []string
-	c := xattrCalls{
-		list: func(to []byte) (int, error) {
+	c := fsys.XattrCalls{
+		List: func(to []byte) (int, error) {
 			list := strings.Join(slices.Sorted(maps.Keys(attrs)), "\x00") + "\x00"
 			return len(list), copyTo(to, list)
 		},
-		get:  func(name string, to []byte) (int, error) { return len(attrs[name]), copyTo(to, attrs[name]) },
-		set:  func(name string, _ []byte) error { done = append(done, "set "+name); return nil },
-		drop: func(name string) error { done = append(done, "drop "+name); return nil },
+		Get:  func(name string, to []byte) (int, error) { return len(attrs[name]), copyTo(to, attrs[name]) },
+		Set:  func(name string, _ []byte) error { done = append(done, "set "+name); return nil },
+		Drop: func(name string) error { done = append(done, "drop "+name); return nil },
 	}
-	x, err := c.read(false)
+	x, err := readXattrs(&c, false)
 	if err != nil || !x.Has("user.SGI_ACL_FILE") || !x.Has("trusted.SGI_ACL") || len(maps.Collect(x.All())) != 2 {
 		t.Errorf("read %v: %v", maps.Collect(x.All()), err)
 	}
@@ -226,7 +227,7 @@ func TestXattrsThatCannotBeSet(t *testing.T) {
 			if os.Geteuid() != 0 && !strings.HasPrefix(c.name, "user.") {
 				continue // not set at all
 			}
-			set := xattrCalls{set: func(string, []byte) error { return c.err }}
+			set := fsys.XattrCalls{Set: func(string, []byte) error { return c.err }}
 			err := s.setXattrs(set, encodeXattrs(map[string]string{c.name: "v"}), "f", s.base)
 			unkept := s.TakeUnkept()
 			if (err != nil) != (c.bad && required) || errors.Is(opErr("set", "x", err), ErrNoSpace) {
@@ -271,22 +272,5 @@ func TestXattrsOfDirectoriesAreForgotten(t *testing.T) {
 	}
 	if err := s.FinishDirs(); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestXattrIsAskedForAgain: a value that grows between two calls, and a signal, are no errors.
-func TestXattrIsAskedForAgain(t *testing.T) {
-	answers := []struct {
-		n   int
-		err error
-	}{{-1, unix.EINTR}, {4, nil}, {-1, unix.ERANGE}, {5, nil}, {-1, unix.EINTR}, {5, nil}, {5, nil}}
-	calls := 0
-	b, err := sized(func([]byte) (int, error) {
-		a := answers[min(calls, len(answers)-1)]
-		calls++
-		return a.n, a.err
-	})
-	if err != nil || len(b) != 5 || calls != len(answers) {
-		t.Errorf("%d bytes after %d calls: %v", len(b), calls, err)
 	}
 }

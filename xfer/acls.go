@@ -6,10 +6,11 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/xfer/internal/wire"
 )
 
-// ACLs travel as two more extended attributes, chunker.AccessACL and DefaultACL: no other that
+// ACLs travel as two more extended attributes, fsys.AccessACL and DefaultACL: no other that
 // travels has such a name.
 
 // maxACLNameBytes bounds the names of users and groups in an ACL. Those that are longer go by
@@ -24,7 +25,7 @@ func (a *announcer) aclsOf(f *chunker.Found, lacks func(attribute string, err er
 	if !a.src.session.terms.Has(wire.FlagACLs) {
 		return nil, nil
 	}
-	acls, err := retryOnEMFILE(a.src.stop, func() (chunker.ACLs, error) { return a.src.tree.ACLs(f) })
+	acls, err := retryOnEMFILE(a.src.stop, func() (fsys.ACLs, error) { return a.src.tree.ACLs(f) })
 	if errors.Is(err, chunker.ErrVanished) || errors.Is(err, chunker.ErrChanged) {
 		return nil, err
 	}
@@ -38,8 +39,8 @@ func (a *announcer) aclsOf(f *chunker.Found, lacks func(attribute string, err er
 	var x fileset.Xattrs
 	for _, one := range []struct {
 		name string
-		acl  chunker.ACL
-	}{{chunker.AccessACL, acls.Access}, {chunker.DefaultACL, acls.Default}} {
+		acl  fsys.ACL
+	}{{fsys.AccessACL, acls.Access}, {fsys.DefaultACL, acls.Default}} {
 		if len(one.acl) > 0 {
 			x = x.Append(one.name, a.appendACL(nil, one.acl))
 		}
@@ -49,7 +50,7 @@ func (a *announcer) aclsOf(f *chunker.Found, lacks func(attribute string, err er
 
 // appendACL appends entries: uvarints tag, rights and, of one that is for somebody, number, and
 // the length of the name, then the name. The name is empty if the number says all.
-func (a *announcer) appendACL(b []byte, acl chunker.ACL) []byte {
+func (a *announcer) appendACL(b []byte, acl fsys.ACL) []byte {
 	named := !a.src.session.terms.Has(wire.FlagNumericIDs)
 	for _, e := range acl {
 		b = binary.AppendUvarint(b, uint64(e.Tag))
@@ -81,7 +82,7 @@ func (k *sink) takeACLs(attrs *chunker.Attributes) (err error) {
 	if !k.session.terms.Has(wire.FlagACLs) {
 		return nil
 	}
-	for name, acl := range map[string]*chunker.ACL{chunker.AccessACL: &attrs.ACLs.Access, chunker.DefaultACL: &attrs.ACLs.Default} {
+	for name, acl := range map[string]*fsys.ACL{fsys.AccessACL: &attrs.ACLs.Access, fsys.DefaultACL: &attrs.ACLs.Default} {
 		value, _ := attrs.Xattrs.Value(name)
 		if *acl, err = k.decodeACL(value); err != nil {
 			return err
@@ -90,14 +91,14 @@ func (k *sink) takeACLs(attrs *chunker.Attributes) (err error) {
 	return nil
 }
 
-func (k *sink) decodeACL(value []byte) (acl chunker.ACL, err error) {
+func (k *sink) decodeACL(value []byte) (acl fsys.ACL, err error) {
 	c := wire.Cursor{Buf: value}
-	for len(c.Buf) > 0 && !c.Bad && len(acl) <= chunker.MaxACLEntries {
+	for len(c.Buf) > 0 && !c.Bad && len(acl) <= fsys.MaxACLEntries {
 		tag, perm := c.Uvarint(), c.Uvarint()
-		e := chunker.ACLEntry{Tag: uint16(min(tag, 1<<16-1)), Perm: uint16(min(perm, 1<<16-1)), ID: chunker.NoID}
+		e := fsys.ACLEntry{Tag: uint16(min(tag, 1<<16-1)), Perm: uint16(min(perm, 1<<16-1)), ID: fsys.NoID}
 		if e.IsUser() || e.IsGroup() {
 			id, name := c.Uvarint(), c.Str()
-			if id >= uint64(chunker.NoID) || name != "" && !wire.IsAccountName(name) {
+			if id >= uint64(fsys.NoID) || name != "" && !wire.IsAccountName(name) {
 				c.Bad = true
 			}
 			e.ID = k.aclID(&e, uint32(id), name)
@@ -112,7 +113,7 @@ func (k *sink) decodeACL(value []byte) (acl chunker.ACL, err error) {
 
 // aclID is the number of the user or group that an entry is for: by name if this host has the
 // name, otherwise by number, as attributesOf has it.
-func (k *sink) aclID(e *chunker.ACLEntry, id uint32, name string) uint32 {
+func (k *sink) aclID(e *fsys.ACLEntry, id uint32, name string) uint32 {
 	switch {
 	case name == "" || id == 0 || k.session.terms.Has(wire.FlagNumericIDs):
 		return id

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"gdrcp/chunker"
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -33,23 +33,23 @@ func TestACLsArrive(t *testing.T) {
 		t.Skip(err)
 	}
 	id := uint32(accountID(daemon.Uid))
-	with := func(flags uint64, x fileset.Xattrs) (chunker.ACLs, error) {
+	with := func(flags uint64, x fileset.Xattrs) (fsys.ACLs, error) {
 		k := linkSink(flags)
 		for _, body := range parts(0, x, 100) {
 			if err := k.hearXattrs(body); err != nil {
-				return chunker.ACLs{}, err
+				return fsys.ACLs{}, err
 			}
 		}
 		e := linkEntry(0, "a", wire.FileNames{})
 		err := k.giveXattrs(e)
 		if err != nil {
-			return chunker.ACLs{}, err
+			return fsys.ACLs{}, err
 		}
 		return e.attrs.ACLs, nil
 	}
 	named := anACL(1, 6, 2, 4, 4242, "daemon", 2, 4, 0, "daemon", 2, 0, 4243, "no such user", 4, 0, 16, 4, 32, 0)
 	for flags, first := range map[uint64]uint32{wire.FlagACLs: id, wire.FlagACLs | wire.FlagNumericIDs: 4242} {
-		is, err := with(flags, fileset.Xattrs(nil).Append(chunker.AccessACL, named).Append(chunker.DefaultACL, anACL(1, 7, 4, 0, 32, 0)))
+		is, err := with(flags, fileset.Xattrs(nil).Append(fsys.AccessACL, named).Append(fsys.DefaultACL, anACL(1, 7, 4, 0, 32, 0)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func TestACLsArrive(t *testing.T) {
 		}
 	}
 	many := anACL(1, 6)
-	for i := range chunker.MaxACLEntries {
+	for i := range fsys.MaxACLEntries {
 		many = append(many, anACL(2, 4, i+1, "")...)
 	}
 	for name, value := range map[string][]byte{
@@ -67,12 +67,12 @@ func TestACLsArrive(t *testing.T) {
 		"two owners": anACL(1, 6, 1, 6, 4, 0, 32, 0), "tag": anACL(1, 6, 3, 0, 4, 0, 32, 0), "large tag": anACL(1, 6, 4, 0, 32, 0, 1<<17, 0), "cut": anACL(1, 6, 4, 0, 32),
 		"number": anACL(1, 6, 2, 4, 1<<32-1, "", 4, 0, 16, 4, 32, 0), "name": anACL(1, 6, 2, 4, 9, "a:b", 4, 0, 16, 4, 32, 0), "many": append(many, anACL(4, 0, 16, 4, 32, 0)...),
 	} {
-		if _, err := with(wire.FlagACLs, fileset.Xattrs(nil).Append(chunker.AccessACL, value)); !errors.Is(err, ErrProtocol) {
+		if _, err := with(wire.FlagACLs, fileset.Xattrs(nil).Append(fsys.AccessACL, value)); !errors.Is(err, ErrProtocol) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	// Without -A they are attributes that no sink sets.
-	if is, err := with(wire.FlagXattrs, fileset.Xattrs(nil).Append(chunker.AccessACL, named)); err != nil || !is.IsNone() {
+	if is, err := with(wire.FlagXattrs, fileset.Xattrs(nil).Append(fsys.AccessACL, named)); err != nil || !is.IsNone() {
 		t.Errorf("not asked for: %v, %v", is, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/stat"
@@ -151,7 +152,7 @@ func (k *sink) openBasisLocked(e *sinkEntry) error {
 		if e.temp, e.notInPlace = k.openInPlace(e); e.temp != nil {
 			return nil
 		}
-		if chunker.LacksDescriptors(e.notInPlace) {
+		if fsys.LacksDescriptors(e.notInPlace) {
 			e.notInPlace = nil
 			k.endComparison(e) // all of it comes, perhaps when files have been closed
 			return nil

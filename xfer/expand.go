@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fsys"
 	"gdrcp/internal/pattern"
 	"gdrcp/xfer/internal/wire"
 
@@ -240,7 +240,7 @@ func (g *globbing) below(dir string, parts []string) error {
 		return g.found(join(dir, parts[0]), parts[1:])
 	}
 	// No link leads out of the root, and no fifo blocks the open.
-	f, err := chunker.OpenInside(g.root.Root, below(dir), os.O_RDONLY|syscall.O_DIRECTORY)
+	f, err := fsys.OpenInside(g.root.Root, below(dir), os.O_RDONLY|syscall.O_DIRECTORY)
 	if err != nil {
 		return nil
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fsys"
 )
 
 // retryOnEMFILE opens a file. It tries again while the process or the system has as
@@ -14,7 +14,7 @@ func retryOnEMFILE[T any](stop <-chan struct{}, open func() (T, error)) (T, erro
 	const tries, pause = 100, 20 * time.Millisecond
 	for i := 0; ; i++ {
 		f, err := open()
-		if i == tries || !chunker.LacksDescriptors(err) {
+		if i == tries || !fsys.LacksDescriptors(err) {
 			return f, err
 		}
 		select {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
 )
@@ -20,7 +21,7 @@ type hostMark []byte
 
 // markHost returns nil where this process cannot read the host's boot id.
 func markHost(id [16]byte) hostMark {
-	boot, err := chunker.BootID()
+	boot, err := fsys.BootID()
 	if err != nil || len(boot) == 0 {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/ring"
@@ -260,7 +261,7 @@ func (r *servedRoot) Stat(name string) (os.FileInfo, error) {
 	if r == nil {
 		return os.Stat(name)
 	}
-	return chunker.StatInside(r.Root, below(name))
+	return fsys.StatInside(r.Root, below(name))
 }
 
 // Lstat is like Stat, but for the link itself where the path is a link.
@@ -268,7 +269,7 @@ func (r *servedRoot) Lstat(name string) (os.FileInfo, error) {
 	if r == nil {
 		return os.Lstat(name)
 	}
-	return chunker.LstatInside(r.Root, below(name))
+	return fsys.LstatInside(r.Root, below(name))
 }
 
 func below(name string) string {

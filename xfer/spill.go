@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 )
 
@@ -30,7 +30,7 @@ const (
 // add appends runs to those of the file that was begun last.
 func (s *pieceSpill) add(p *spilledPieces, runs []pieceRun) error {
 	if s.file == nil {
-		file, err := chunker.OpenUnlinked(os.TempDir())
+		file, err := fsys.OpenUnlinked(os.TempDir())
 		if err != nil {
 			return fmt.Errorf("make temporary file for the digests of files with several names: %w", err)
 		}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"gdrcp/internal/fsys"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -79,7 +81,7 @@ func (m mounts) above(dir int) ([]place, error) {
 	for len(c.ahead) > 0 && err == nil {
 		next := c.ahead[0]
 		c.ahead = c.ahead[1:]
-		fd, e := openat(unix.AT_FDCWD, next.path, dirFlags)
+		fd, e := fsys.Openat(unix.AT_FDCWD, next.path, dirFlags, 0)
 		if scarce(e) {
 			return nil, e
 		}
@@ -89,7 +91,7 @@ func (m mounts) above(dir int) ([]place, error) {
 		if st, e := statusOf(fd); e == nil && st.place == next.place {
 			err = c.up(fd)
 		}
-		closeQuietly(fd)
+		fsys.CloseQuietly(fd)
 	}
 	return c.places, err
 }
@@ -116,7 +118,7 @@ func (c *climb) elsewhere(dir int, st status) {
 	}
 	c.met[st.place] = true
 	here := slices.IndexFunc(c.mounts, func(m mount) bool { return m.id == st.mount })
-	at, err := os.Readlink(descriptorPath(dir))
+	at, err := os.Readlink(fsys.DescriptorPath(dir))
 	if here < 0 || err != nil {
 		return
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+
+	"gdrcp/internal/fsys"
 )
 
 // ReachedError is the error of a file with secrets that a client can reach.
@@ -46,7 +48,7 @@ func (s *Set) Guard(file string) (names int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer closeQuietly(fd)
+	defer fsys.CloseQuietly(fd)
 	st, err := statusOf(fd)
 	return int(st.names), err
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"gdrcp/internal/fsys"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -179,7 +181,7 @@ func (e *entry) open(free int, mounts mounts) error {
 	if err != nil {
 		return err
 	}
-	defer closeQuietly(fd)
+	defer fsys.CloseQuietly(fd)
 	st, err := statusOf(fd)
 	if err != nil {
 		return err

@@ -5,37 +5,17 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strconv"
+
+	"gdrcp/internal/fsys"
 
 	"golang.org/x/sys/unix"
 )
 
-// uninterrupted repeats a call on EINTR: network and FUSE file systems return it
-// although Go's handlers ask for a restart (signal(7)).
-func uninterrupted(call func() error) error {
-	for {
-		if err := call(); err != unix.EINTR {
-			return err
-		}
-	}
-}
-
-func openat(dir int, name string, flags int) (fd int, err error) {
-	err = uninterrupted(func() error {
-		fd, err = unix.Openat(dir, name, flags|unix.O_CLOEXEC, 0)
-		return err
-	})
-	return fd, err
-}
-
 // scarce reports whether a call failed because this process or the machine has no
 // descriptors or memory left. The same call may do later.
 func scarce(err error) bool {
-	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
+	return fsys.LacksDescriptors(err) || errors.Is(err, unix.ENOMEM)
 }
-
-// closeQuietly closes a descriptor through which nothing was written.
-func closeQuietly(fd int) { _ = unix.Close(fd) }
 
 // place identifies a directory, whatever the path to it.
 type place struct {
@@ -56,7 +36,7 @@ func (s *status) is(kind uint16) bool { return s.mode&unix.S_IFMT == kind }
 func statusOf(fd int) (status, error) {
 	const wanted = unix.STATX_TYPE | unix.STATX_INO | unix.STATX_NLINK | unix.STATX_MNT_ID
 	var st unix.Statx_t
-	if err := uninterrupted(func() error { return unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, wanted, &st) }); err != nil {
+	if err := fsys.Uninterrupted(func() error { return unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, wanted, &st) }); err != nil {
 		return status{}, err
 	}
 	s := status{place: place{st.Dev_major, st.Dev_minor, st.Ino}, mode: st.Mode, names: st.Nlink}
@@ -84,9 +64,9 @@ func (c *climb) up(dir int) error {
 		if !slices.Contains(c.places, st.place) {
 			c.places = append(c.places, st.place)
 		}
-		up, e := openat(at, "..", dirFlags)
+		up, e := fsys.Openat(at, "..", dirFlags, 0)
 		if at != dir {
-			closeQuietly(at)
+			fsys.CloseQuietly(at)
 		}
 		if e != nil {
 			return e
@@ -94,22 +74,18 @@ func (c *climb) up(dir int) error {
 		at = up
 		below := st
 		if st, err = statusOf(at); err != nil || st.place == below.place && st.mount == below.mount {
-			closeQuietly(at)
+			fsys.CloseQuietly(at)
 			return err
 		}
 		enters = st.mount != below.mount
 	}
-	closeQuietly(at)
+	fsys.CloseQuietly(at)
 	return unix.ENAMETOOLONG
 }
 
-// descriptorPath returns a link to a descriptor's file. The link's text is the file's
-// path.
-func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
-
 // openRoot opens a directory for use, given a descriptor that only marks its place.
 func openRoot(fd int) (*os.Root, error) {
-	r, err := os.OpenRoot(descriptorPath(fd))
+	r, err := os.OpenRoot(fsys.DescriptorPath(fd))
 	if at, ok := err.(*fs.PathError); ok && at.Err != unix.ENOENT { // ENOENT would mean that /proc is missing
 		err = at.Err
 	}

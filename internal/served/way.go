@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 
+	"gdrcp/internal/fsys"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -13,11 +15,9 @@ var errPlanted = errors.New("its path goes through a link below a directory that
 
 const (
 	// pathFlags open a file or link only to mark its place, which needs no right to it.
-	pathFlags = unix.O_PATH | unix.O_NOFOLLOW
+	pathFlags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	// dirFlags are only for directories. They trigger an automount.
 	dirFlags = pathFlags | unix.O_DIRECTORY
-	// maxLinks is how many links the kernel follows in one path (path_resolution(7)).
-	maxLinks = 40
 )
 
 // step is a component of a path.
@@ -47,14 +47,14 @@ func follow(path string, free int, look func(dir int, link bool) error) (fd int,
 			w.ahead = append(w.ahead, step{name, len(w.ahead) >= free})
 		}
 	}
-	if w.at, err = openat(unix.AT_FDCWD, "/", dirFlags); err != nil {
+	if w.at, err = fsys.Openat(unix.AT_FDCWD, "/", dirFlags, 0); err != nil {
 		return -1, err
 	}
 	for len(w.ahead) > 0 {
 		next := w.ahead[0]
 		w.ahead = w.ahead[1:]
 		if err := w.take(next); err != nil {
-			closeQuietly(w.at)
+			fsys.CloseQuietly(w.at)
 			return -1, err
 		}
 	}
@@ -63,15 +63,15 @@ func follow(path string, free int, look func(dir int, link bool) error) (fd int,
 
 // move goes on at a descriptor.
 func (w *way) move(to int) {
-	closeQuietly(w.at)
+	fsys.CloseQuietly(w.at)
 	w.at = to
 }
 
 func (w *way) take(next step) error {
-	fd, err := openat(w.at, next.name, dirFlags)
+	fd, err := fsys.Openat(w.at, next.name, dirFlags, 0)
 	if err == nil {
 		if err := w.look(w.at, false); err != nil {
-			closeQuietly(fd)
+			fsys.CloseQuietly(fd)
 			return err
 		}
 		w.move(fd)
@@ -80,14 +80,14 @@ func (w *way) take(next step) error {
 	if err != unix.ENOTDIR {
 		return err
 	}
-	if fd, err = openat(w.at, next.name, pathFlags); err != nil {
+	if fd, err = fsys.Openat(w.at, next.name, pathFlags, 0); err != nil {
 		return err
 	}
 	st, err := statusOf(fd)
 	switch {
 	case err != nil:
 	case st.is(unix.S_IFLNK):
-		defer closeQuietly(fd)
+		defer fsys.CloseQuietly(fd)
 		return w.takeLink(fd, next)
 	case len(w.ahead) > 0:
 		err = unix.ENOTDIR
@@ -95,7 +95,7 @@ func (w *way) take(next step) error {
 		err = w.look(w.at, false)
 	}
 	if err != nil {
-		closeQuietly(fd)
+		fsys.CloseQuietly(fd)
 		return err
 	}
 	w.move(fd)
@@ -110,14 +110,14 @@ func (w *way) takeLink(link int, next step) error {
 	if err := w.look(w.at, true); err != nil {
 		return err
 	}
-	if w.links++; w.links > maxLinks {
+	if w.links++; w.links > fsys.MaxLinks {
 		return unix.ELOOP
 	}
 	if made, err := byKernel(w.at); err != nil || made {
 		if err != nil {
 			return err
 		}
-		fd, err := openat(w.at, next.name, unix.O_PATH)
+		fd, err := fsys.Openat(w.at, next.name, unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err == nil {
 			w.move(fd)
 		}
@@ -125,7 +125,7 @@ func (w *way) takeLink(link int, next step) error {
 	}
 	target := make([]byte, unix.PathMax)
 	n := 0
-	if err := uninterrupted(func() (err error) { n, err = unix.Readlinkat(link, "", target); return err }); err != nil {
+	if err := fsys.Uninterrupted(func() (err error) { n, err = unix.Readlinkat(link, "", target); return err }); err != nil {
 		return err
 	}
 	var steps []step
@@ -138,7 +138,7 @@ func (w *way) takeLink(link int, next step) error {
 	if target[0] != '/' {
 		return nil
 	}
-	root, err := openat(unix.AT_FDCWD, "/", dirFlags)
+	root, err := fsys.Openat(unix.AT_FDCWD, "/", dirFlags, 0)
 	if err == nil {
 		w.move(root)
 	}
@@ -149,7 +149,7 @@ func (w *way) takeLink(link int, next step) error {
 // and they lead elsewhere than their text says.
 func byKernel(dir int) (bool, error) {
 	var st unix.Statfs_t
-	if err := uninterrupted(func() error { return unix.Fstatfs(dir, &st) }); err != nil {
+	if err := fsys.Uninterrupted(func() error { return unix.Fstatfs(dir, &st) }); err != nil {
 		return false, os.NewSyscallError("fstatfs", err)
 	}
 	return st.Type == unix.PROC_SUPER_MAGIC, nil

@@ -1,4 +1,4 @@
-package chunker
+package fsys
 
 import (
 	"errors"
@@ -32,7 +32,7 @@ func OpenInside(root *os.Root, path string, flags int) (*os.File, error) {
 // to. The last component is resolved only if do follows it.
 func insideRoot[T any](root *os.Root, path string, follows bool, do func(path string) (T, error)) (T, error) {
 	t, err := do(path)
-	if err == nil || !errors.Is(rootErr(err), ErrEscape) {
+	if err == nil || !errors.Is(RootErr(err), ErrEscape) {
 		return t, err
 	}
 	if resolved, ok := resolveInside(root, path, follows); ok {
@@ -41,8 +41,8 @@ func insideRoot[T any](root *os.Root, path string, follows bool, do func(path st
 	return t, err
 }
 
-// linksMost bounds the links on a path, as the kernel does (path_resolution(7)).
-const linksMost = 40
+// MaxLinks bounds the links on a path, as the kernel does (path_resolution(7)).
+const MaxLinks = 40
 
 // resolveInside replaces the links on a path, and reports false for one that leads outside.
 func resolveInside(root *os.Root, path string, follows bool) (resolved string, ok bool) {
@@ -72,7 +72,7 @@ func resolveInside(root *os.Root, path string, follows bool) (resolved string, o
 		if err != nil {
 			continue // it is no link, or whoever opens it meets the error
 		}
-		if links++; links > linksMost {
+		if links++; links > MaxLinks {
 			return "", false
 		}
 		done = done[:len(done)-1]
@@ -108,6 +108,6 @@ func readDescriptor(f *os.File) (path string, err error) {
 		return "", err
 	}
 	var linkErr error
-	err = conn.Control(func(fd uintptr) { path, linkErr = os.Readlink(descriptorPath(int(fd))) })
+	err = conn.Control(func(fd uintptr) { path, linkErr = os.Readlink(DescriptorPath(int(fd))) })
 	return path, errors.Join(err, linkErr)
 }

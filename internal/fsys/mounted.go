@@ -1,4 +1,4 @@
-package chunker
+package fsys
 
 import (
 	"bytes"
@@ -9,31 +9,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isMount reports whether a file system, or a part of one, is mounted on the directory
+// IsMount reports whether a file system, or a part of one, is mounted on the directory
 // name in dirfd, which lies on the device dev. Where nothing tells, it is true.
-func isMount(dirfd int, name string, st *unix.Stat_t, dev uint64) bool {
+func IsMount(dirfd int, name string, st *unix.Stat_t, dev uint64) bool {
 	if st.Dev != dev {
 		return true
 	}
 	var x unix.Statx_t
-	err := uninterrupted(func() error {
+	err := Uninterrupted(func() error {
 		return unix.Statx(dirfd, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE, &x)
 	})
 	if err == nil && x.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 {
 		return x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 	}
-	return isOfAnotherMount(dirfd, name) // before Linux 5.8
+	return IsOfAnotherMount(dirfd, name) // a kernel without MountRoots
 }
 
-// isOfAnotherMount reports whether a directory is of another mount than dirfd, in which it
+// IsOfAnotherMount reports whether a directory is of another mount than dirfd, in which it
 // is, or that cannot be told. It goes by the mnt_id of proc_pid_fdinfo(5), which is there
 // since Linux 3.15. What poses as Linux and has none there (gVisor) has no such mounts.
-func isOfAnotherMount(dirfd int, name string) bool {
-	fd, err := openat(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+func IsOfAnotherMount(dirfd int, name string) bool {
+	fd, err := Openat(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return true
 	}
-	defer closeQuietly(fd)
+	defer CloseQuietly(fd)
 	own, err := mountOf(fd)
 	above, aboveErr := mountOf(dirfd)
 	if errors.Is(err, errNoMountID) {

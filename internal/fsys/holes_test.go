@@ -1,4 +1,4 @@
-package chunker
+package fsys
 
 import (
 	"testing"
@@ -12,7 +12,7 @@ func TestDataEndIsAskedForOnce(t *testing.T) {
 	const size = 1000
 	holes := [][2]int64{{300, 500}, {700, 720}}
 	asked := 0
-	data := dataEnd{seek: func(off int64, whence int) (int64, error) {
+	data := DataEnd{Seek: func(off int64, whence int) (int64, error) {
 		if whence != unix.SEEK_HOLE {
 			t.Errorf("whence %d", whence)
 		}
@@ -26,7 +26,7 @@ func TestDataEndIsAskedForOnce(t *testing.T) {
 	}}
 	for _, part := range [][2]int64{{0, 300}, {500, 700}, {720, size}} {
 		for off := part[0]; off < part[1]; off += 10 {
-			if stop := data.behind(off, size); stop != part[1] {
+			if stop := data.Behind(off, size); stop != part[1] {
 				t.Fatalf("data at %d ends at %d, not %d", off, stop, part[1])
 			}
 		}
@@ -43,8 +43,8 @@ func TestDataEndWithoutHoles(t *testing.T) {
 		"no further": func(off int64, _ int) (int64, error) { return off, nil },
 		"beyond":     func(int64, int) (int64, error) { return 2000, nil },
 	} {
-		data := dataEnd{seek: seek}
-		if stop := data.behind(10, 1000); stop != 1000 {
+		data := DataEnd{Seek: seek}
+		if stop := data.Behind(10, 1000); stop != 1000 {
 			t.Errorf("%s: %d", name, stop)
 		}
 	}

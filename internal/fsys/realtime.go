@@ -1,4 +1,4 @@
-package chunker
+package fsys
 
 import (
 	"bytes"
@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hasRealtimeDevice reports whether an XFS, by the device number of its files, keeps the data
+// HasRealtimeDevice reports whether an XFS, by the device number of its files, keeps the data
 // of files on a second device, its realtime device: so the mount says (rtdev in xfs(5)). A
 // syncfs(2) of it leaves the cache of that disk alone (xfs_fs_sync_fs in fs/xfs/xfs_super.c
 // writes the log), and an fsync(2) flushes the cache (xfs_file_fsync in fs/xfs/xfs_file.c).
 // Where the mounts cannot be had it is false.
-func hasRealtimeDevice(dev uint64) bool {
+func HasRealtimeDevice(dev uint64) bool {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	return err == nil && namesRealtimeDevice(mounts, dev)
 }

@@ -1,0 +1,47 @@
+package fsys
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrEscape: a path leads, or could lead, out of the directory that it must stay in.
+var ErrEscape = errors.New("path leads outside")
+
+// OpenUnderRoot opens a path through root, which follows links inside it, and
+// returns a descriptor that the caller owns.
+func OpenUnderRoot(root *os.Root, path string, flags int) (int, error) {
+	f, err := OpenInside(root, path, flags|unix.O_CLOEXEC|unix.O_NONBLOCK)
+	if err != nil {
+		return -1, RootErr(err)
+	}
+	defer f.Close()
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	var fd int
+	var dupErr error
+	if err := conn.Control(func(raw uintptr) {
+		fd, dupErr = unix.FcntlInt(raw, unix.F_DUPFD_CLOEXEC, 0)
+	}); err != nil {
+		return -1, err
+	}
+	return fd, dupErr
+}
+
+// RootErr reduces an error of os.Root to its errno. An error without an errno is
+// os.Root's refusal to leave the root, for which package os exports no error.
+func RootErr(err error) error {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	if errors.Is(err, fs.ErrClosed) {
+		return fs.ErrClosed
+	}
+	return ErrEscape
+}

@@ -29,7 +29,7 @@ func TestDeletionsThatNobodyHeard(t *testing.T) {
 	} {
 		tries := NewTries()
 		first := tryOf(t, tries, c.flags)
-		src := &source{session: &session{terms: wire.Terms{Flags: c.flags}}}
+		src := &source{session: &session{linkSession: &linkSession{}, terms: wire.Terms{Flags: c.flags}}}
 		e := &srcEntry{committed: c.sent}
 		e.Entry = manifest.Entry{Path: "a", Type: manifest.File}
 		src.window.table[0], src.window.ended = e, c.ended

@@ -291,7 +291,7 @@ func (s *source) growRing(ctx context.Context, slots int) error {
 	g := &s.session.growth
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	on, err := s.session.enlarge(sourceSlots(slots), s.access())
+	on, err := s.session.enlarge(sourceSlots(slots), rdma.LocalRead)
 	if err != nil {
 		return err
 	}

@@ -122,7 +122,7 @@ func TestSlotsNeeded(t *testing.T) {
 			links = append(links, &railLink{gbps: rate})
 		}
 		c.terms.ChunkBytes, c.terms.PieceBytes = 1<<20, 1<<20
-		s := &session{terms: c.terms, links: &linkSet{live: links}}
+		s := &session{linkSession: &linkSession{links: &linkSet{live: links}}, terms: c.terms}
 		s.growth.far = c.far
 		if got, want := s.slotsNeeded(c.look), int(math.Ceil(c.want*4/3-1e-9)); got != want {
 			t.Errorf("%s: %d slots, want %d", c.name, got, want)
@@ -224,7 +224,7 @@ func TestGrowthThatIsRefused(t *testing.T) {
 		return nil
 	}
 	second := newFaultyLink(t, 2, faults)
-	s := &session{link: first, links: newLinkSet(first)}
+	s := &session{linkSession: &linkSession{link: first, links: newLinkSet(first)}}
 	s.links.expect(second)
 	s.links.add(second)
 	t.Cleanup(func() {
@@ -345,7 +345,7 @@ func newFaultyLink(t *testing.T, number credit.Link, f rdmatest.Faults) *railLin
 func TestServersLimitBoundsRings(t *testing.T) {
 	t.Parallel()
 	for _, limited := range []bool{false, true} {
-		s := &session{terms: wire.Terms{Slots: 16, ChunkBytes: 1 << 20}}
+		s := &session{linkSession: &linkSession{}, terms: wire.Terms{Slots: 16, ChunkBytes: 1 << 20}}
 		want := 112
 		if limited {
 			s.limit, want = limit.Of(limit.New(1<<30)), 0
@@ -364,7 +364,7 @@ func TestRingStaysWithoutMemory(t *testing.T) {
 	l := &railLink{ring: &ring.Ring{Slots: 2, MostSlots: 10, SlotBytes: 1 << 20}, ringReady: make(chan struct{})}
 	close(l.ringReady)
 	var told []Event
-	s := &session{terms: wire.Terms{Slots: 2, ChunkBytes: 1 << 20}, link: l, links: &linkSet{}, report: func(e Event) { told = append(told, e) }}
+	s := &session{linkSession: &linkSession{link: l, links: &linkSet{}, report: func(e Event) { told = append(told, e) }}, terms: wire.Terms{Slots: 2, ChunkBytes: 1 << 20}}
 	s.growth.bound, s.growth.probe = 10, always()
 	wanted := int64(0)
 	s.growth.book = func(bytes int64, slots int) (func(), bool) { wanted = bytes; return nil, false }
@@ -385,7 +385,7 @@ func TestGrowthThatFailsKeepsNoMemory(t *testing.T) {
 	t.Parallel()
 	l := &railLink{ring: &ring.Ring{Slots: 2, MostSlots: 10, SlotBytes: 1 << 20}, ringReady: make(chan struct{})}
 	close(l.ringReady)
-	s := &session{terms: wire.Terms{Slots: 2, ChunkBytes: 1 << 20}, link: l, links: &linkSet{}}
+	s := &session{linkSession: &linkSession{link: l, links: &linkSet{}}, terms: wire.Terms{Slots: 2, ChunkBytes: 1 << 20}}
 	s.growth.bound, s.growth.probe = 10, always()
 	booked := int64(0)
 	s.growth.book = func(bytes int64, slots int) (func(), bool) {
@@ -409,7 +409,7 @@ func TestRingGrowsByWhatIsMeasured(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(12)) // 48 workers
 	l := &railLink{ring: &ring.Ring{Slots: 16, MostSlots: 64, SlotBytes: 1 << 20}, ringReady: make(chan struct{}), gbps: 400}
 	close(l.ringReady)
-	s := &session{terms: wire.Terms{Slots: 16, ChunkBytes: 1 << 20, PieceBytes: 1 << 20}, link: l, links: &linkSet{live: []*railLink{l}}}
+	s := &session{linkSession: &linkSession{link: l, links: &linkSet{live: []*railLink{l}}}, terms: wire.Terms{Slots: 16, ChunkBytes: 1 << 20, PieceBytes: 1 << 20}}
 	s.workers.Store(48)
 	ctx, end := context.WithTimeout(t.Context(), 20*time.Second)
 	defer end()

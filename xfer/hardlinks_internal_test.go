@@ -13,7 +13,7 @@ import (
 
 // linkSink is a sink as far as announcing names needs one.
 func linkSink(flags uint64) *sink {
-	return &sink{session: &session{terms: wire.Terms{Flags: flags}}}
+	return &sink{session: &session{linkSession: &linkSession{}, terms: wire.Terms{Flags: flags}}}
 }
 
 func linkEntry(id uint64, path string, n wire.FileNames) *sinkEntry {

@@ -17,7 +17,7 @@ type hearing struct {
 	late time.Time
 }
 
-func (h *hearing) look(s *session) {
+func (h *hearing) look(s *linkSession) {
 	now, beat := time.Now(), s.timeouts.Heartbeat
 	stood, silent := now.Sub(h.looked), s.links.heardLast(nil)
 	if stood > 2*beat || silent > 2*beat {
@@ -34,7 +34,7 @@ func lateBeat(beat time.Duration) time.Duration { return beat + beat/4 }
 
 // watchLink gives up a link whose device is in trouble, or that holds up the copy, if
 // there is another.
-func (s *session) watchLink(l *railLink, h *hearing) error {
+func (s *linkSession) watchLink(l *railLink, h *hearing) error {
 	if len(s.links.snapshot()) < 2 || s.ending.Load() {
 		return nil
 	}
@@ -58,7 +58,7 @@ const leastHoldUp = time.Second
 // lost is then sent sooner over the other link than by the device. That is done once in
 // holdUpRest for each rail, because on a wire that goes on losing packets it would cost
 // more than waiting does.
-func (s *session) holdsUp(l *railLink, h *hearing) error {
+func (s *linkSession) holdsUp(l *railLink, h *hearing) error {
 	beat := s.timeouts.Heartbeat
 	silent, patience := l.silent(), max(beat+beat/2, leastHoldUp)
 	if silent <= patience || s.links.heardLast(l) > lateBeat(beat) || time.Since(h.late) <= patience {
@@ -74,16 +74,16 @@ func (s *session) holdsUp(l *railLink, h *hearing) error {
 }
 
 // moves notes that something came from the peer that is no heartbeat.
-func (s *session) moves() { s.movedNs.Store(int64(time.Since(s.began))) }
+func (s *linkSession) moves() { s.movedNs.Store(int64(time.Since(s.began))) }
 
 // stands is for how long nothing but heartbeats came.
-func (s *session) stands() time.Duration {
+func (s *linkSession) stands() time.Duration {
 	return time.Since(s.began) - time.Duration(s.movedNs.Load())
 }
 
 // beatLink beats on the lanes of a link. A link that is silent is lost, if the peer was
 // heard over another one meanwhile. If all are silent for long, the peer is dead.
-func (s *session) beatLink(l *railLink, h *hearing) error {
+func (s *linkSession) beatLink(l *railLink, h *hearing) error {
 	silent := l.silent()
 	switch others := s.links.heardLast(l); {
 	case s.ending.Load():

@@ -16,7 +16,7 @@ type inMsg struct {
 }
 
 // message takes one control message, which came over a link.
-func (s *session) message(l *railLink, role *role, c *rdma.Completion) error {
+func (s *linkSession) message(l *railLink, role *role, c *rdma.Completion) error {
 	s.hearing.Lock()
 	defer s.hearing.Unlock()
 	f, ok, err := l.unseal(c)
@@ -64,7 +64,7 @@ func (s *session) message(l *railLink, role *role, c *rdma.Completion) error {
 }
 
 // deliver hands a message to the control goroutine, in memory of its own.
-func (s *session) deliver(f *wire.Frame) error {
+func (s *linkSession) deliver(f *wire.Frame) error {
 	var m *inMsg
 	select {
 	case m = <-s.spare:
@@ -86,11 +86,11 @@ func (s *session) deliver(f *wire.Frame) error {
 
 // receive waits for the next message and hands it to handle. The message then counts as
 // consumed. receive itself takes the messages that are the same for every role.
-func (s *session) receive(ctx context.Context, handle func(f *wire.Frame) error) error {
+func (s *linkSession) receive(ctx context.Context, handle func(f *wire.Frame) error) error {
 	for {
 		select {
 		case m := <-s.inbox:
-			aside, err := s.heardAside(&m.f)
+			aside, err := s.aside(&m.f)
 			if !aside {
 				err = handle(&m.f)
 			}
@@ -111,20 +111,8 @@ func (s *session) receive(ctx context.Context, handle func(f *wire.Frame) error)
 	}
 }
 
-// heardAside takes a message that is the same for every role: about the memory of the
-// peer's slots, or what the session cost it.
-func (s *session) heardAside(f *wire.Frame) (taken bool, err error) {
-	switch f.Type {
-	case wire.MsgMemory:
-		return true, s.heardMemory(f.Body)
-	case wire.MsgCost:
-		return true, s.heardCost(f.Body)
-	}
-	return false, nil
-}
-
 // converse hands messages to handle until handle says that the conversation is over.
-func (s *session) converse(ctx context.Context, handle func(ctx context.Context, f *wire.Frame) (done bool, err error)) error {
+func (s *linkSession) converse(ctx context.Context, handle func(ctx context.Context, f *wire.Frame) (done bool, err error)) error {
 	for done := false; !done; {
 		err := s.receive(ctx, func(f *wire.Frame) (err error) {
 			done, err = handle(ctx, f)
@@ -138,7 +126,7 @@ func (s *session) converse(ctx context.Context, handle func(ctx context.Context,
 }
 
 // expect waits for one message of type t within the handshake's bound.
-func (s *session) expect(ctx context.Context, t wire.MsgType, what string, handle func(body []byte) error) error {
+func (s *linkSession) expect(ctx context.Context, t wire.MsgType, what string, handle func(body []byte) error) error {
 	hctx, cancel := context.WithTimeoutCause(ctx, s.timeouts.Handshake,
 		fmt.Errorf("%w: %s sent no %s within %v", ErrPeerSilent, s.peer, what, s.timeouts.Handshake))
 	defer cancel()

@@ -25,7 +25,7 @@ func sinkOf(t *testing.T, dir string, terms wire.Terms) *sink {
 		t.Fatal(err)
 	}
 	return &sink{
-		session: &session{terms: terms, tally: &Tally{}, processors: 1}, store: store, tally: &Tally{}, results: &copyResults{},
+		session: &session{linkSession: &linkSession{}, terms: terms, tally: &Tally{}, processors: 1}, store: store, tally: &Tally{}, results: &copyResults{},
 		finished: make(chan *sinkEntry, maxOpenFiles), openFiles: newFileTokens(8), progress: make(chan struct{}, 1), mark: make(chan struct{}, 1),
 	}
 }

@@ -24,8 +24,8 @@ type carrier interface {
 	// linkShut says that nothing can land through a lost link any more, and that the
 	// devices of this end read no slot on its behalf.
 	linkShut(ctx context.Context, l *railLink) error
-	// access is what the peer may do to the ring.
-	access() rdma.Access
+	// register registers the ring on a further link.
+	register(l *railLink) error
 	// hearLost takes what the peer says of a link. It must not block. l is nil for a link
 	// that is gone.
 	hearLost(t wire.MsgType, l *railLink, b *wire.LostLink) error
@@ -33,7 +33,7 @@ type carrier interface {
 
 // loseLink gives up a link, for the reason why. Call it in one of the session's
 // goroutines. It returns an error where the session cannot go on.
-func (s *session) loseLink(l *railLink, why error) error {
+func (s *linkSession) loseLink(l *railLink, why error) error {
 	c, ok := s.carrier()
 	if !ok {
 		return &fault.LostError{Peer: s.peer, Err: why}
@@ -62,7 +62,7 @@ func (s *session) loseLink(l *railLink, why error) error {
 // registered there. Only then does it count as shut: a queue pair that the other end has
 // already may still be in Accept here, in no list of lanes, and could write to a slot that
 // a fence has given out again.
-func (s *session) shutLink(ctx context.Context, c carrier, l *railLink) error {
+func (s *linkSession) shutLink(ctx context.Context, c carrier, l *railLink) error {
 	if err := l.closeLanes(); err != nil {
 		// The device may still use the slots.
 		return &fault.LostError{Peer: s.peer, Err: fmt.Errorf("give up rail %s: %w", l.name, err)}
@@ -82,7 +82,7 @@ func (s *session) shutLink(ctx context.Context, c carrier, l *railLink) error {
 // moveControl has the conversation go on over the link that was heard last, if it is on
 // the lost link l or has none. A link is dropped before, and added before, so that of
 // several calls at once the last one sees what is left.
-func (s *session) moveControl(l *railLink) {
+func (s *linkSession) moveControl(l *railLink) {
 	s.links.moving.Lock()
 	defer s.links.moving.Unlock()
 	if !s.ctl.isOn(l) {
@@ -106,7 +106,7 @@ const hungUpTime = 2 * time.Second
 
 // awaitLink waits for a link to take the place of the last one. why is how that was
 // lost.
-func (s *session) awaitLink(ctx context.Context, why error) error {
+func (s *linkSession) awaitLink(ctx context.Context, why error) error {
 	bound := s.timeouts.Silence
 	if rdma.FaultOf(why) == rdma.FaultPeer {
 		bound = min(bound, hungUpTime) // most likely its process has ended
@@ -132,7 +132,7 @@ func (s *session) awaitLink(ctx context.Context, why error) error {
 }
 
 // takeLinks takes further links into the session until ctx ends.
-func (s *session) takeLinks(ctx context.Context) error {
+func (s *linkSession) takeLinks(ctx context.Context) error {
 	select {
 	case <-s.roleSet:
 	case <-ctx.Done():
@@ -150,7 +150,7 @@ func (s *session) takeLinks(ctx context.Context) error {
 
 // joinLink begins to use a link that has its first queue pair. Call it in one of the
 // session's goroutines. It closes a link that comes too late.
-func (s *session) joinLink(l *railLink) {
+func (s *linkSession) joinLink(l *railLink) {
 	c, ok := s.carrier()
 	if !ok || !s.links.add(l) {
 		l.end()
@@ -165,9 +165,7 @@ func (s *session) joinLink(l *railLink) {
 		if err := s.link.awaitRing(ctx); err != nil {
 			return err
 		}
-		s.growth.mu.RLock()
-		defer s.growth.mu.RUnlock()
-		if err := l.register(s.link.ring, s.ringSlots(), c.access()); err != nil {
+		if err := c.register(l); err != nil {
 			if errors.Is(err, rdma.ErrUnsupported) || errors.Is(err, rdma.ErrLockedMemory) {
 				l.unusable.Store(&err)
 			}
@@ -177,9 +175,10 @@ func (s *session) joinLink(l *railLink) {
 	})
 }
 
-// converses begins the role of this end, whose chunks can travel over several links.
-func (s *session) converses(r role) {
-	if !s.client && s.link.transport == "verbs" && s.ringWish.Placement.GPU == wire.GPUOff {
+// converses begins the role of this end, whose chunks can travel over several links. mayReplace
+// says that the session may outlive its last link.
+func (s *linkSession) converses(r role, mayReplace bool) {
+	if mayReplace {
 		s.links.mayReplace()
 	}
 	s.role.Store(&r)
@@ -187,7 +186,7 @@ func (s *session) converses(r role) {
 }
 
 // carrier returns the session's role, where its chunks can travel over several links.
-func (s *session) carrier() (carrier, bool) {
+func (s *linkSession) carrier() (carrier, bool) {
 	role := s.role.Load()
 	if role == nil {
 		return nil, false
@@ -197,7 +196,7 @@ func (s *session) carrier() (carrier, bool) {
 }
 
 // hearLost takes a message about a link. handled is false for other messages.
-func (s *session) hearLost(f *wire.Frame) (handled bool, err error) {
+func (s *linkSession) hearLost(f *wire.Frame) (handled bool, err error) {
 	switch f.Type {
 	case wire.MsgRailDown, wire.MsgFence, wire.MsgFenced:
 	default:
@@ -207,7 +206,7 @@ func (s *session) hearLost(f *wire.Frame) (handled bool, err error) {
 	if !ok {
 		return true, fmt.Errorf("%w: message %d in a session of one link", ErrProtocol, f.Type)
 	}
-	b, err := wire.DecodeLostLink(f.Body, max(s.mostSlots(), s.mostPeerSlots()))
+	b, err := wire.DecodeLostLink(f.Body, wire.MaxSlots)
 	if err != nil {
 		return true, err
 	}

@@ -103,7 +103,7 @@ func TestShutLinkHasNothingRegistered(t *testing.T) {
 			if err := first.place(t.Context(), ring.Config{Slots: 2, SlotBytes: MinChunkBytes, Access: sinkAccess}); err != nil {
 				t.Fatal(err)
 			}
-			s := &session{links: newLinkSet(first)}
+			s := &session{linkSession: &linkSession{links: newLinkSet(first)}}
 			t.Cleanup(func() {
 				if err := s.links.close(); err != nil {
 					t.Error(err)
@@ -273,7 +273,7 @@ func TestLastRailThatThePeerClosed(t *testing.T) {
 		l := newTestLink(t) // its sockets stay out of the virtual time
 		synctest.Test(t, func(t *testing.T) {
 			var told atomic.Int32
-			s := &session{links: newLinkSet(l), report: func(Event) { told.Add(1) }}
+			s := &session{linkSession: &linkSession{links: newLinkSet(l), report: func(Event) { told.Add(1) }}}
 			ctx, cancel := context.WithCancel(t.Context())
 			g, ctx := errgroup.WithContext(ctx)
 			s.links.begin(ctx, g)
@@ -304,10 +304,10 @@ func TestLossHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := make(chan struct{})
 		var told atomic.Int32
-		s := &session{links: newLinkSet(l), report: func(Event) {
+		s := &session{linkSession: &linkSession{links: newLinkSet(l), report: func(Event) {
 			<-reads
 			told.Add(1)
-		}}
+		}}}
 		g, ctx := errgroup.WithContext(t.Context())
 		s.links.begin(ctx, g)
 		s.reportLoss(l, &rdma.OpError{Fault: rdma.FaultPath}, 1)
@@ -324,7 +324,7 @@ func TestLossThatNobodyHearsOf(t *testing.T) {
 	t.Parallel()
 	l := newTestLink(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := &session{links: newLinkSet(l), report: func(e Event) { t.Errorf("told of %v", e) }}
+		s := &session{linkSession: &linkSession{links: newLinkSet(l), report: func(e Event) { t.Errorf("told of %v", e) }}}
 		ctx, cancel := context.WithCancel(t.Context())
 		g, ctx := errgroup.WithContext(ctx)
 		s.links.begin(ctx, g)

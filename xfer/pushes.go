@@ -2,7 +2,6 @@ package xfer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -13,7 +12,7 @@ import (
 )
 
 // errSuperseded ends a session whose client has come again.
-var errSuperseded = errors.New("its client has come again")
+var errSuperseded = fault.ErrSuperseded
 
 // pushes are the copies that clients are pushing to a server. Of the attempts of one copy only
 // one runs at a time: an earlier one, whose connection is lost, still removes or publishes

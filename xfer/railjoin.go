@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"gdrcp/internal/trust"
@@ -199,14 +198,6 @@ func (s *session) dialLane(ctx context.Context, w *railWay, d *firstConn, l *rai
 		return errors.As(err, new(*rdma.RejectedError)), err
 	}
 	return true, l.addLane(conn, lane)
-}
-
-// nameFor names a link for people: by its device, or over TCP by the peer's address.
-func (r *railLink) nameFor(transport string, peer netip.AddrPort) {
-	r.transport, r.name = transport, r.rail.Device().Name
-	if transport == "tcp" {
-		r.name = peer.Addr().String()
-	}
 }
 
 // takeLane takes a queue pair of a session that runs, at the server. It answers the

@@ -119,7 +119,7 @@ func TestRestingRailIsTriedWhenItIsTheLastHope(t *testing.T) {
 	first := newTestLink(t)
 	further := newFurtherLink(2, first.rail, nil, 1)
 	synctest.Test(t, func(t *testing.T) {
-		s := &session{links: newLinkSet(first)}
+		s := &session{linkSession: &linkSession{links: newLinkSet(first)}}
 		s.links.mayReplace()
 		lose := func(l *railLink) {
 			if _, _, err := s.links.drop(l, &rdma.OpError{Fault: rdma.FaultPath}); err != nil {

@@ -75,7 +75,7 @@ var (
 func TestNumbersOfLinksThatFail(t *testing.T) {
 	t.Parallel()
 	first, d := newTestLink(t), admitted(t)
-	s := &session{links: newLinkSet(first)}
+	s := &session{linkSession: &linkSession{links: newLinkSet(first)}}
 	var answers []error
 	p := &deadEnd{rail: first.rail, answer: func() error {
 		next := answers[0]
@@ -126,7 +126,7 @@ func TestDeadRailLeavesNumbersForTheOthers(t *testing.T) {
 		lost.end()
 		p := &deadEnd{rail: first.rail, open: tc.open, answer: func() error { return tc.dial }}
 		synctest.Test(t, func(t *testing.T) {
-			s := &session{links: newLinkSet(first)}
+			s := &session{linkSession: &linkSession{links: newLinkSet(first)}}
 			ctx, cancel := context.WithTimeout(t.Context(), 48*time.Hour)
 			defer cancel()
 			if err := s.keepRail(ctx, &railWay{provider: p, link: lost}, d, &Options{ChunkBytes: MinChunkBytes}); !errors.Is(err, context.DeadlineExceeded) {

@@ -3,6 +3,7 @@ package xfer
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -101,6 +102,14 @@ func newRailLink(d *firstConn) *railLink {
 	l.nameFor(d.link.Transport, d.conn.Remote())
 	l.lanes = []*lane{newLane(l, d.conn, d.lane)}
 	return l
+}
+
+// nameFor names a link for people: by its device, or over TCP by the peer's address.
+func (r *railLink) nameFor(transport string, peer netip.AddrPort) {
+	r.transport, r.name = transport, r.rail.Device().Name
+	if transport == "tcp" {
+		r.name = peer.Addr().String()
+	}
 }
 
 // newFurtherLink returns a link without a queue pair.

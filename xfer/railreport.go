@@ -9,7 +9,7 @@ import (
 )
 
 // reportRail tells that a rail was lost.
-func (s *session) reportRail(l *railLink, why error, left int) {
+func (s *linkSession) reportRail(l *railLink, why error, left int) {
 	if s.report != nil {
 		s.report(Event{Kind: EventRailLost, Rail: l.name, Text: why.Error(), RailsLeft: left})
 	}
@@ -23,7 +23,7 @@ const lossTime = time.Second
 // last one, the session waits for another before it ends, and then says why itself. It
 // does not block: a terminal may be stopped, and who calls has the other rails to look
 // after.
-func (s *session) reportLoss(l *railLink, why error, left int) {
+func (s *linkSession) reportLoss(l *railLink, why error, left int) {
 	if l.unusable.Load() != nil {
 		return
 	}
@@ -53,7 +53,7 @@ func (s *session) reportLoss(l *railLink, why error, left int) {
 
 // reportJoined tells that a further rail carries chunks; first, if that is still to come,
 // that it was lost.
-func (s *session) reportJoined(l *railLink) {
+func (s *linkSession) reportJoined(l *railLink) {
 	s.links.tellLoss(l)
 	if s.report != nil {
 		s.report(Event{Kind: EventRailJoined, Rail: l.name, RailsLeft: len(s.links.snapshot())})
@@ -63,7 +63,7 @@ func (s *session) reportJoined(l *railLink) {
 // reportNoLane tells, at a server, that a queue pair of a further rail did not come about.
 // Until a copy has begun it tells nobody: an honest client joins no further rails before,
 // and who is to be told is not settled.
-func (s *session) reportNoLane(req rdma.Request, why error) {
+func (s *linkSession) reportNoLane(req rdma.Request, why error) {
 	select {
 	case <-s.roleSet:
 	default:

@@ -12,7 +12,7 @@ import (
 // what comes back.
 func TestSlotsComeBackBeforeTheEnd(t *testing.T) {
 	t.Parallel()
-	f := newChunkReceiver(&session{ctl: &control{}, terms: wire.Terms{Slots: 8}, tally: &Tally{}})
+	f := newChunkReceiver(&session{linkSession: &linkSession{ctl: &control{}}, terms: wire.Terms{Slots: 8}, tally: &Tally{}})
 	f.granted = true
 	l := newTestLink(t)
 	for slot := range 2 {

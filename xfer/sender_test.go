@@ -21,7 +21,7 @@ func TestRingOfFewerSlots(t *testing.T) {
 		if !ok {
 			continue
 		}
-		o := newChunkSender(&session{terms: wire.Terms{Slots: 8, ChunkBytes: 1 << 20}})
+		o := newChunkSender(&session{linkSession: &linkSession{}, terms: wire.Terms{Slots: 8, ChunkBytes: 1 << 20}})
 		if err := o.open(&railLink{number: 1}, got); err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func TestRingThatHasGrown(t *testing.T) {
 		return wire.RingInfo{Link: link, Slots: slots, SlotBytes: 1 << 20, PayloadKey: slots}
 	}
 	first, second, third, late := &railLink{number: 1}, &railLink{number: 2, ready: true}, &railLink{number: 3, ready: true}, &railLink{number: 4}
-	of := &session{terms: wire.Terms{Slots: 4, ChunkBytes: 1 << 20}}
+	of := &session{linkSession: &linkSession{}, terms: wire.Terms{Slots: 4, ChunkBytes: 1 << 20}}
 	o := newChunkSender(of)
 	of.growth.bound = 8
 	for i, c := range []struct {

@@ -56,7 +56,7 @@ func TestNoHeartbeatWhileOneIsOnItsWay(t *testing.T) {
 	conn, rail := &lossyConn{}, &tellingRail{}
 	link := &railLink{rail: rail, keys: keys}
 	link.lanes = []*lane{newLane(link, conn, trust.Lane{})}
-	s := &session{timeouts: DefaultTimeouts(), link: link, ctl: newControl(link)}
+	s := &session{linkSession: &linkSession{timeouts: DefaultTimeouts(), link: link, ctl: newControl(link)}}
 	beat := func(times, want int) {
 		t.Helper()
 		for range times {

@@ -106,7 +106,7 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 		k.store.ReadAtOnce(readsAtOnce(&k.session.terms, k.session.sessionsAtOnce))
 		k.watch()
 	}
-	k.session.converses(k)
+	k.session.begin(k)
 	g.Go(func() error { return k.receiver.grantRing(ctx) })
 	if k.out != nil {
 		k.session.workers.Store(1)

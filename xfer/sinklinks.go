@@ -4,14 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	"gdrcp/rdma"
 	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/wire"
 )
 
 var _ carrier = (*sink)(nil)
 
-func (k *sink) access() rdma.Access { return sinkAccess }
+func (k *sink) register(l *railLink) error { return k.session.registerOn(l, sinkAccess) }
 
 // linkUp tells the source where the slots are on the rail of a further link.
 func (k *sink) linkUp(ctx context.Context, l *railLink) error {

@@ -109,7 +109,7 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 		s.remote = newRemoteNames(ctx, s.session.ctl)
 		s.names = s.remote
 	}
-	s.session.converses(s)
+	s.session.begin(s)
 	g.Go(func() error { return s.session.makeRing(ctx, sourceSlots(s.session.terms.Slots), rdma.LocalRead) })
 	if s.stream != nil {
 		g.Go(func() error { return s.stream.readStream(ctx) })

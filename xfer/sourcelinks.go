@@ -11,7 +11,7 @@ import (
 
 var _ carrier = (*source)(nil)
 
-func (s *source) access() rdma.Access { return rdma.LocalRead }
+func (s *source) register(l *railLink) error { return s.session.registerOn(l, rdma.LocalRead) }
 
 // hearRing takes the place of the sink's slots on the rail of a link.
 func (s *source) hearRing(body []byte) error {

@@ -25,7 +25,7 @@ func roomSink(t *testing.T, dir string) (k *sink, warned *[]string) {
 		t.Fatal(err)
 	}
 	warned = new([]string)
-	return &sink{store: store, session: &session{client: true, report: func(e Event) { *warned = append(*warned, e.Text) }}}, warned
+	return &sink{store: store, session: &session{linkSession: &linkSession{client: true, report: func(e Event) { *warned = append(*warned, e.Text) }}}}, warned
 }
 
 // announce has the sink expect a file of that size.

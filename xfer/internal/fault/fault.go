@@ -34,6 +34,8 @@ var (
 	// ErrStalled says that the copy has not moved on for as long as it may, though the peer
 	// lives.
 	ErrStalled = errors.New("no progress")
+	// ErrSuperseded ends a session whose client has come again.
+	ErrSuperseded = errors.New("its client has come again")
 )
 
 // OneLine returns the text of errors that errors.Join has joined as one line. Names in

@@ -11,6 +11,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/internal/filter"
+	"gdrcp/internal/numa"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/wire"
@@ -164,7 +165,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 		return nil, err
 	}
 	s := newSession(d, d.link.Remote, true, o.Timeouts)
-	s.ringWish.Placement, s.ringWish.GPUs, s.ringWish.Sysfs = o.local, c.GPUs, cmp.Or(c.sysfs, sysfs)
+	s.ringWish.Placement, s.ringWish.GPUs, s.ringWish.Sysfs = o.local, c.GPUs, cmp.Or(c.sysfs, numa.Sysfs)
 	h.Rails = c.spread(s, d, o)
 	s.report, s.memory.asked = o.report, h.GPU != 0
 	s.limit = o.limits()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"gdrcp/gpu"
+	"gdrcp/internal/numa"
 	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
@@ -55,7 +56,7 @@ func (f *gpuFinder) distances(ctx context.Context, w wire.DoorWish, devices []do
 	}
 	ranks := make(map[string]int, len(devices))
 	for _, d := range devices {
-		ranks[d.Name] = railRank(cmp.Or(f.sysfs, sysfs), at, d.PCIAddress, d.RateGbps, fastest)
+		ranks[d.Name] = railRank(cmp.Or(f.sysfs, numa.Sysfs), at, d.PCIAddress, d.RateGbps, fastest)
 	}
 	return ranks
 }

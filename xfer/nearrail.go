@@ -9,12 +9,10 @@ import (
 	"sync"
 
 	"gdrcp/gpu"
+	"gdrcp/internal/numa"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
 )
-
-// sysfs is where the kernel tells of PCI devices.
-const sysfs = "/sys"
 
 // dialTarget is an address of a server, and the device here that is to reach it. An
 // empty device leaves the choice to the kernel.
@@ -37,7 +35,7 @@ func (c *Client) dialTargets(ctx context.Context, rails []door.RailAddr, o *Opti
 	if at == "" || err != nil {
 		return as
 	}
-	n := nearness{sysfs: cmp.Or(c.sysfs, sysfs), gpu: at, devices: devices}
+	n := nearness{sysfs: cmp.Or(c.sysfs, numa.Sysfs), gpu: at, devices: devices}
 	for i, device := range c.routes(ctx, rails) {
 		if n.find(device) != nil {
 			as[i].device = device

@@ -95,12 +95,11 @@ type railLink struct {
 	doneBytes *atomic.Int64
 }
 
-// newRailLink returns a session's first link with its first queue pair, which was made
-// as d says.
-func newRailLink(d *firstConn) *railLink {
-	l := newFurtherLink(1, d.rail, d.trust, d.grant.QPs)
-	l.nameFor(d.link.Transport, d.conn.Remote())
-	l.lanes = []*lane{newLane(l, d.conn, d.lane)}
+// newRailLink returns a session's first link with its first queue pair.
+func newRailLink(rail rdma.Rail, keys *trust.Session, mostLanes int, transport string, conn rdma.Conn, name trust.Lane) *railLink {
+	l := newFurtherLink(1, rail, keys, mostLanes)
+	l.nameFor(transport, conn.Remote())
+	l.lanes = []*lane{newLane(l, conn, name)}
 	return l
 }
 
@@ -121,7 +120,7 @@ func newFurtherLink(number credit.Link, rail rdma.Rail, keys *trust.Session, mos
 	if l.gbps = rail.Device().RateGbps(); l.gbps > 0 {
 		l.rate = l.gbps
 	}
-	l.node = numa.Of(sysfs, rail.Device().NUMANode)
+	l.node = numa.Of(numa.Sysfs, rail.Device().NUMANode)
 	l.over, l.end = context.WithCancel(context.Background())
 	return l
 }

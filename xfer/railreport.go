@@ -1,7 +1,6 @@
 package xfer
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -71,12 +70,5 @@ func (s *linkSession) reportNoLane(req rdma.Request, why error) {
 	}
 	if s.report != nil {
 		s.report(Event{Kind: EventRailUnused, Rail: req.Device(), Text: why.Error(), RailsLeft: len(s.links.snapshot())})
-	}
-}
-
-// reportNoRail tells that a rail does not join.
-func (s *session) reportNoRail(w *railWay, why error) {
-	if s.report != nil {
-		s.report(Event{Kind: EventRailUnused, Rail: cmp.Or(w.device, w.to.String()), Text: why.Error(), RailsLeft: len(s.links.snapshot())})
 	}
 }

@@ -137,3 +137,10 @@ func (o *Options) mayUse(v rdma.Device) bool {
 	}
 	return slices.ContainsFunc(o.MoreRails, func(name string) bool { return isNamed(name, v.Name, v.Addrs()...) })
 }
+
+// reportNoRail tells that a rail does not join.
+func (s *session) reportNoRail(w *railWay, why error) {
+	if s.report != nil {
+		s.report(Event{Kind: EventRailUnused, Rail: cmp.Or(w.device, w.to.String()), Text: why.Error(), RailsLeft: len(s.links.snapshot())})
+	}
+}

@@ -3,6 +3,7 @@ package xfer
 import (
 	"gdrcp/chunker"
 	"gdrcp/internal/filter"
+	"gdrcp/internal/numa"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/limit"
 	"gdrcp/xfer/internal/ring"
@@ -50,8 +51,8 @@ type session struct {
 
 func newSession(d *firstConn, peer string, client bool, t Timeouts) *session {
 	s := &session{
-		linkSession: newLinkSession(newRailLink(d), d.id, d.trust, peer, client, t),
-		ringWish:    ring.Config{Sysfs: sysfs}, pinnedBytes: new(atomic.Int64), memory: slotMemory{told: make(chan struct{})}, tally: &Tally{}, processors: chunker.Workers(),
+		linkSession: newLinkSession(newRailLink(d.rail, d.trust, d.grant.QPs, d.link.Transport, d.conn, d.lane), d.id, d.trust, peer, client, t),
+		ringWish:    ring.Config{Sysfs: numa.Sysfs}, pinnedBytes: new(atomic.Int64), memory: slotMemory{told: make(chan struct{})}, tally: &Tally{}, processors: chunker.Workers(),
 	}
 	s.aside, s.toPeer, s.ended = s.heardAside, toPeer, s.growth.ended
 	s.workers.Store(int32(s.processors))

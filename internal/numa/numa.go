@@ -14,6 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Sysfs is where the kernel shows its devices.
+const Sysfs = "/sys"
+
 // Node is a node of this machine. A nil Node is of no importance: its methods do nothing
 // else than what they are given.
 type Node struct {

@@ -311,7 +311,7 @@ func (m pinnedMR) Close() error { return nil }
 func pinningSession() *session {
 	link := newFurtherLink(1, pinningRail{}, nil, 1)
 	link.transport, link.ring = "verbs", &ring.Ring{Slots: 4, SlotBytes: 1 << 20}
-	s := &session{link: link, links: newLinkSet(link), pinnedBytes: new(atomic.Int64)}
+	s := &session{linkSession: &linkSession{link: link, links: newLinkSet(link)}, pinnedBytes: new(atomic.Int64)}
 	return s
 }
 

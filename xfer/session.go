@@ -1,6 +1,8 @@
 package xfer
 
 import (
+	"sync/atomic"
+
 	"gdrcp/chunker"
 	"gdrcp/internal/filter"
 	"gdrcp/internal/numa"
@@ -8,7 +10,6 @@ import (
 	"gdrcp/xfer/internal/limit"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
-	"sync/atomic"
 )
 
 // session is one end of a conversation about a copy: its links, and what both ends have agreed

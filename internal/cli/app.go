@@ -39,10 +39,8 @@ func useOwnErrors(commands []*cli.Command) {
 func versionFlag() cli.Flag { return &cli.BoolFlag{Name: args.VersionName, Usage: "print the version"} }
 
 // writeHelp writes the help of a command, which may be hidden.
-func writeHelp(w io.Writer, app *cli.App, line *args.Line) {
-	words := strings.Fields(line.Title)
-	c := describeCommand(line.Command, words[:max(0, len(words)-1)])
-	cmdline.Help(w, describe(app), &c)
+func writeHelp(w io.Writer, app *cli.App, line *args.Line) error {
+	return cmdline.Help(w, describe(app), describeCommand(line.Command, strings.TrimSpace(app.Name+" "+line.Title)), line.HelpAll)
 }
 
 // action adapts a method to cli.

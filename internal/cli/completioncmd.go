@@ -2,7 +2,7 @@ package cli
 
 import (
 	"context"
-	"io"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -21,14 +21,22 @@ func (p *program) completionCommand() *cli.Command {
 }
 
 func (p *program) writeCompletion(_ context.Context, operands []string) error {
+	p.onlyPrints = true
+	if len(operands) > 1 && operands[0] == "words" { // by a script
+		from, found := cmdline.Complete(describe(p.app()), operands[1:])
+		fmt.Fprintln(p.stdout, from)
+		for _, c := range found {
+			fmt.Fprintf(p.stdout, "%s\t%s\n", c.Term, c.Text)
+		}
+		return nil
+	}
 	if len(operands) != 1 || !slices.Contains(cmdline.Shells(), operands[0]) {
 		return args.UsageErrorf("gdrcp completion needs one operand: the shell, %s", strings.Join(cmdline.Shells(), ", "))
 	}
-	text, err := cmdline.Completion(describe(p.app()), operands[0])
+	text, err := cmdline.Script(operands[0])
 	if err != nil {
 		return err
 	}
-	p.onlyPrints = true
-	_, err = io.WriteString(p.stdout, text)
+	_, err = p.stdout.Write(text)
 	return err
 }

@@ -53,14 +53,14 @@ func TestValuesThatAreOffered(t *testing.T) {
 
 func TestEveryCommandIsDescribed(t *testing.T) {
 	p, _, _ := newProgram()
-	commandsOf(describe(p.app()).Commands, func(c *cmdline.Command) {
+	commandsOf(describe(p.app()).All, func(c *cmdline.Command) {
 		if c.Summary == "" || strings.HasSuffix(c.Summary, ".") || c.Description == "" {
-			t.Errorf("gdrcp %s has the summary %q (Usage of its cli.Command) and the description %q", c.Words, c.Summary, c.Description)
+			t.Errorf("%s has the summary %q (Usage of its cli.Command) and the description %q", c.Title, c.Summary, c.Description)
 		}
 		for _, topic := range c.Topics {
 			for _, o := range topic.Options {
 				if o.Text == "" {
-					t.Errorf("gdrcp %s says nothing of %s", c.Words, o.Names)
+					t.Errorf("%s says nothing of %s", c.Title, o.Names)
 				}
 			}
 		}
@@ -72,15 +72,15 @@ func TestExamples(t *testing.T) {
 	n := 0
 	p, _, _ := newProgram()
 	app := p.app()
-	commandsOf(describe(app).Commands, func(c *cmdline.Command) {
+	commandsOf(describe(app).All, func(c *cmdline.Command) {
 		for _, e := range c.Examples {
 			n++
-			words := strings.Fields(e.Line)
-			if words[0] != "gdrcp" || strings.ContainsAny(e.Line, "'\"\\|<>") {
+			words := strings.Fields(e.Term)
+			if words[0] != "gdrcp" || strings.ContainsAny(e.Term, "'\"\\|<>") {
 				continue // more of a shell than can be read here
 			}
-			if line, err := args.Arrange(app, words[1:]); err != nil || line.Title != strings.Join(c.Words, " ") {
-				t.Errorf("example %q of gdrcp %s: %v", e.Line, c.Words, err)
+			if line, err := args.Arrange(app, words[1:]); err != nil || strings.TrimSpace("gdrcp "+line.Title) != c.Title {
+				t.Errorf("example %q of %s: %v", e.Term, c.Title, err)
 			}
 		}
 	})
@@ -89,16 +89,47 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// Every page has an example.
-func TestEveryPageHasAnExample(t *testing.T) {
+// Help begins with two examples, is no wider than 80 columns, and without --help-all no
+// longer than a screen.
+func TestHelpFitsAScreen(t *testing.T) {
 	p, _, _ := newProgram()
-	for _, c := range describe(p.app()).Commands {
-		n := 0
-		commandsOf([]cmdline.Command{c}, func(c *cmdline.Command) { n += len(c.Examples) })
-		if n == 0 {
-			t.Errorf("gdrcp %s has no example in examples() of definitions.go", c.Words)
+	commandsOf(describe(p.app()).All, func(c *cmdline.Command) {
+		words := strings.Fields(c.Title)[1:]
+		for _, option := range []string{"--help", "--help-all"} {
+			help := gdrcp(t, append(words, option)...).want(t, exitOK).out
+			if option == "--help" && len(c.Commands) == 0 && strings.Count(help, "\n") > 40 {
+				t.Errorf("%s --help has %d lines", c.Title, strings.Count(help, "\n"))
+			}
+			if n := len(regexp.MustCompile(`(?m)^  \S.*\n      \S`).FindAllString(help[:strings.Index(help, "\nUsage")], -1)); n != 2 || !strings.HasPrefix(help, "Examples:\n") {
+				t.Errorf("%s %s begins with %d examples", c.Title, option, n)
+			}
+			for line := range strings.Lines(help) {
+				if len([]rune(line)) > 81 {
+					t.Errorf("%s %s has a line of %d columns: %s", c.Title, option, len(line)-1, line)
+				}
+			}
 		}
-	}
+	})
+}
+
+// What help tells of common options is of options that there are, on one line each.
+func TestCommonOptionsAreOptions(t *testing.T) {
+	p, _, _ := newProgram()
+	commandsOf(describe(p.app()).All, func(c *cmdline.Command) {
+		_, words, _ := strings.Cut(c.Title, " ")
+		left := common(words)
+		for _, o := range c.Options() {
+			for _, n := range o.Names {
+				delete(left, strings.TrimLeft(n, "-"))
+			}
+			if common(words) != nil && len([]rune(o.Brief)) > 49 {
+				t.Errorf("help of %s has no room for %q", c.Title, o.Brief)
+			}
+		}
+		for name := range left {
+			t.Errorf("common() in manuals.go is about --%s of %s, which is no option", name, c.Title)
+		}
+	})
 }
 
 // The pages have every option and say nothing that a formatter warns of.
@@ -109,9 +140,9 @@ func TestManPages(t *testing.T) {
 	gdrcp(t, "man-pages", "/dev/null/man").want(t, exitError)
 	p, _, _ := newProgram()
 	all := describe(p.app())
-	for i := range all.Commands {
-		top := &all.Commands[i]
-		name := strings.Join(append([]string{"gdrcp"}, top.Words...), "-") + ".1"
+	for i := range all.All {
+		top := &all.All[i]
+		name := strings.ReplaceAll(top.Title, " ", "-") + ".1"
 		data, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
@@ -121,14 +152,14 @@ func TestManPages(t *testing.T) {
 			for _, topic := range c.Topics {
 				for _, o := range topic.Options {
 					for _, option := range o.Names {
-						if !strings.Contains(page, `\fB`+strings.ReplaceAll(option, "-", `\-`)+`\fR`) {
+						if !strings.Contains(page, option) {
 							t.Errorf("%s lacks %s", name, option)
 						}
 					}
 				}
 			}
 		})
-		for _, hidden := range []string{`\-\-imm`, `man\-pages`, "\x00"} {
+		for _, hidden := range []string{"--imm", "man-pages", "\x00"} {
 			if strings.Contains(page, hidden) {
 				t.Errorf("%s has %q, which is hidden", name, hidden)
 			}
@@ -141,7 +172,7 @@ func TestManPages(t *testing.T) {
 func lintPage(t *testing.T, path string) {
 	t.Helper()
 	asked := false
-	for _, args := range [][]string{{"groff", "-ww", "-man", "-Tutf8", path}, {"man", "--warnings", "-l", path}, {"mandoc", "-Tlint", "-Wstyle", path}} {
+	for _, args := range [][]string{{"groff", "-ww", "-man", "-Kutf8", "-Tutf8", path}, {"man", "--warnings", "-l", path}, {"mandoc", "-Tlint", "-Wwarning", path}} {
 		tool, err := exec.LookPath(args[0])
 		if err != nil {
 			continue
@@ -169,61 +200,6 @@ func lintPage(t *testing.T, path string) {
 	}
 }
 
-// The scripts are ones that their shells read, and offer what help tells.
-func TestCompletionScripts(t *testing.T) {
-	for _, shell := range cmdline.Shells() {
-		script := gdrcp(t, "completion", shell).want(t, exitOK).out
-		for _, want := range []string{"recursive", "manifest", "verify", "blake3"} {
-			if !strings.Contains(script, want) {
-				t.Errorf("the script for %s lacks %s", shell, want)
-			}
-		}
-		for _, hidden := range []string{"man-pages", "--imm", "-l imm", "\x00"} {
-			if strings.Contains(script, hidden) {
-				t.Errorf("the script for %s has %q, which is hidden", shell, hidden)
-			}
-		}
-		path := filepath.Join(t.TempDir(), "script")
-		if err := os.WriteFile(path, []byte(script), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		tool, err := exec.LookPath(shell)
-		if err != nil {
-			t.Logf("the script for %s is not read: it is not installed", shell)
-			continue
-		}
-		if out, err := exec.CommandContext(t.Context(), tool, "-n", path).CombinedOutput(); err != nil || len(out) > 0 {
-			t.Errorf("%s -n: %v\n%s", shell, err, out)
-		}
-		if shell == "bash" {
-			completeInBash(t, tool, path)
-		}
-	}
-	gdrcp(t, "completion").want(t, exitUsage)
-	gdrcp(t, "completion", "csh").want(t, exitUsage)
-}
-
-func completeInBash(t *testing.T, bash, script string) {
-	t.Helper()
-	run := `source "$1"; shift; COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _gdrcp; echo ${COMPREPLY[*]}`
-	for words, want := range map[string]string{
-		"gdrcp man":                      "manifest",
-		"gdrcp --transport ":             "auto verbs tcp",
-		"gdrcp -r --compress z":          "zstd",
-		"gdrcp manifest verify --fol":    "--follow",
-		"gdrcp manifest create --hash b": "blake3",
-		"gdrcp completion ":              "bash zsh fish",
-		"gdrcp serve --read":             "--read-only",
-	} {
-		args := append([]string{"--norc", "-c", run, "bash", script}, strings.Split(words, " ")...)
-		cmd := exec.CommandContext(t.Context(), bash, args...)
-		cmd.Dir = t.TempDir()
-		if out, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != want {
-			t.Errorf("%q is completed by %q, not %q: %v", words, out, want, err)
-		}
-	}
-}
-
 // docs/cli.md is what the definitions give.
 func TestReferenceIsCurrent(t *testing.T) {
 	want := gdrcp(t, "cli-reference").want(t, exitOK).out
@@ -236,11 +212,11 @@ func TestReferenceIsCurrent(t *testing.T) {
 		t.Error("docs/cli.md is not what the definitions of the commands give: run make docs")
 	}
 	p, _, _ := newProgram()
-	commandsOf(describe(p.app()).Commands, func(c *cmdline.Command) {
+	commandsOf(describe(p.app()).All, func(c *cmdline.Command) {
 		for _, topic := range c.Topics {
 			for _, o := range topic.Options {
 				if row := "| `" + strings.Join(o.Names, ", "); !strings.Contains(want, row) {
-					t.Errorf("the reference lacks %s of gdrcp %s", o.Names, c.Words)
+					t.Errorf("the reference lacks %s of %s", o.Names, c.Title)
 				}
 			}
 		}
@@ -256,14 +232,14 @@ func TestReferenceIsCurrent(t *testing.T) {
 func TestDetailsAreOfOptions(t *testing.T) {
 	left := details()
 	p, _, _ := newProgram()
-	commandsOf(describe(p.app()).Commands, func(c *cmdline.Command) {
+	commandsOf(describe(p.app()).All, func(c *cmdline.Command) {
 		for _, topic := range c.Topics {
 			for _, o := range topic.Options {
 				if strings.Contains(o.More, "`") || o.More != "" && !strings.HasSuffix(o.More, ".") {
 					t.Errorf("what manuals say of %s is no plain sentence: %q", o.Names, o.More)
 				}
 				for _, n := range o.Names {
-					delete(left, strings.TrimSpace(strings.Join(c.Words, " ")+" "+n))
+					delete(left, strings.TrimSpace(strings.TrimPrefix(c.Title, "gdrcp")+" "+n))
 				}
 			}
 		}
@@ -281,7 +257,7 @@ func TestReadmeHasExitCodes(t *testing.T) {
 	}
 	table := "| code | |\n|---|---|\n"
 	for _, e := range exitCodes() {
-		table += fmt.Sprintf("| %d | %s |\n", e.Code, e.Text)
+		table += fmt.Sprintf("| %s | %s |\n", e.Term, e.Text)
 	}
 	if !strings.Contains(string(readme), table) {
 		t.Errorf("the README has other exit codes than exitCodes() in definitions.go:\n%s", table)
@@ -292,7 +268,7 @@ func TestReadmeHasExitCodes(t *testing.T) {
 func TestEnvironmentIsTold(t *testing.T) {
 	var told []string
 	for _, v := range environment() {
-		told = append(told, v.Names...)
+		told = append(told, strings.Split(v.Term, ", ")...)
 	}
 	variable := regexp.MustCompile(`"(GDRCP_[A-Z_]+)"`)
 	sources, err := filepath.Glob("*.go")

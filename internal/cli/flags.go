@@ -85,6 +85,9 @@ func allOn(name, usage string, to []*bool, aliases ...string) cli.Flag {
 	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &switchValue{to: to}}}, false}
 }
 
+// TakesValue implements cli.DocGenerationFlag.
+func (f *switchFlag) TakesValue() bool { return false }
+
 // Negatable implements args.Switch.
 func (f *switchFlag) Negatable() bool { return f.negatable }
 

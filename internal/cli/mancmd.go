@@ -27,8 +27,12 @@ func (p *program) writeManPages(_ context.Context, operands []string) error {
 	if err := os.MkdirAll(operands[0], 0o777); err != nil {
 		return err
 	}
-	for _, page := range cmdline.Pages(describe(p.app())) {
-		if err := os.WriteFile(filepath.Join(operands[0], page.Name), []byte(page.Text), 0o666); err != nil {
+	pages, err := cmdline.Pages(describe(p.app()))
+	if err != nil {
+		return err
+	}
+	for name, text := range pages {
+		if err := os.WriteFile(filepath.Join(operands[0], name), text, 0o666); err != nil {
 			return err
 		}
 	}

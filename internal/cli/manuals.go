@@ -72,10 +72,56 @@ func details() map[string]string {
 	}
 }
 
+// common are the options that --help tells of a command that has many, by their long
+// names, with what it says of them; nil: all, with the first words of their texts.
+func common(command string) map[string]string {
+	switch command {
+	case "":
+		return map[string]string{
+			"recursive": "copy directories", "archive": "-rlptgo: links, modes, times, owners and groups", "update": "keep files that are newer at the destination",
+			"checksum": "compare contents, and send only what differs", "exclude": "leave out what matches, as rsync does", "files-from": "copy only what FILE names",
+			"delete": "delete what the source does not have", "atomic-dir": "replace a directory in one step, or not at all",
+			"dry-run": "tell what would be done, and change nothing", "manifest": "copy only what is as manifest FILE says",
+			"write-manifest": "write a manifest of what was copied", "verify-written": "read every file back from the disk and check it",
+			"rsh": "the remote shell for host:path (ssh)", "key-file": "the key that the server of rdma://host knows", "bootstrap": "copy gdrcp to the other host where it is missing",
+			"transport": "auto is verbs where it reaches the peer", "require": "fail instead of falling back", "gpu": "slots in the memory of a GPU",
+			"encrypt": "seal all data, not only messages", "compress-auto": "compress chunks that become smaller", "bwlimit": "KiB a second, or with K, M or G",
+			"quiet": "tell errors only", "verbose": "tell every entry, and the connection", "json": "print events as JSON, one a line",
+			"version": "print the version", "help": "print this", "help-all": "print help on all options",
+		}
+	case "serve":
+		return map[string]string{
+			"root": "the directory to serve, with --key-file", "access-file": "the keys and what they open", "key-file": "the one key that admits clients",
+			"read-only": "clients can only read", "listen": "where to listen", "transport": "what to offer", "gpu": "whether slots may be in GPU memory here",
+			"max-sessions": "how many clients are served at once", "max-wait": "how long a client waits for room", "max-memory": "memory for rings and buffers of all sessions",
+			"bwlimit": "KiB a second of all clients together", "verbose": "tell every entry that was not copied", "help": "print this", "help-all": "print help on all options",
+		}
+	case "bench":
+		return map[string]string{
+			"bytes": "how much to send for each digest", "hash": "digests to measure with", "disk": "measure what directory DIR takes and gives",
+			"rounds": "round trips for each latency", "transport": "auto is verbs where it reaches the server", "require": "fail instead of falling back",
+			"key-file": "the key that the server knows", "json": "print events as JSON, one a line", "help": "print this", "help-all": "print help on all options",
+		}
+	case "manifest create":
+		return map[string]string{
+			"output": "where to write it", "follow": "read what symbolic links lead to", "exclude": "leave out what matches, as rsync does",
+			"files-from": "read only what FILE names", "hash": "how pieces are digested", "identities": "also for --basis-manifest of a later copy",
+			"rsh": "the remote shell for host:path (ssh)", "bootstrap": "copy gdrcp to the other host where it is missing", "quiet": "tell errors only",
+			"progress": "tell every 10 seconds how far it is", "json": "print events as JSON, one a line", "help": "print this", "help-all": "print help on all options",
+		}
+	}
+	return nil
+}
+
 // sections returns the sections of a command's manual besides its options.
 func sections(command string) []cmdline.Section {
-	if command != "" {
+	filesOf := files(command)
+	if filesOf == nil {
 		return nil
+	}
+	list := cmdline.Section{Title: "Files", Items: filesOf}
+	if command != "" {
+		return []cmdline.Section{list}
 	}
 	return []cmdline.Section{
 		{Title: "Targets", Text: "They are those of cp and scp. The directory that holds DST must exist.", Items: []cmdline.Item{
@@ -101,6 +147,7 @@ func sections(command string) []cmdline.Section {
 			{Term: "rung", Text: "a way between the network and slots in GPU memory: dma-buf and peermem, by which the RDMA device reaches them itself, and staged, through the host's memory"},
 			{Term: "root", Text: "one digest over all that was copied: names, types, sizes and contents. The meta root is over modes and times"},
 		}},
+		list,
 	}
 }
 

@@ -120,9 +120,9 @@ func (p *program) run(ctx context.Context, argv []string) int {
 	case err != nil:
 	case line.Help:
 		p.onlyPrints = true
-		writeHelp(p.stdout, app, line)
+		err = writeHelp(p.stdout, app, line)
 	default:
-		p.givenOptions = line.Options()
+		p.givenOptions = line.Options
 		var cancel context.CancelFunc
 		ctx, cancel = p.handleHangups(ctx, line.Command.Name)
 		defer cancel()

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"io"
 
 	"gdrcp/internal/cli/args"
 	"gdrcp/internal/cmdline"
@@ -30,6 +29,5 @@ func (p *program) writeReference(_ context.Context, operands []string) error {
 		return args.UsageErrorf("gdrcp cli-reference takes no operand, and got %s", args.Quote(operands[0]))
 	}
 	p.onlyPrints = true
-	_, err := io.WriteString(p.stdout, cmdline.Markdown(describe(p.app()), aboutReference))
-	return err
+	return cmdline.Markdown(p.stdout, describe(p.app()), aboutReference)
 }

@@ -1,152 +1,132 @@
 package cmdline
 
 import (
-	"fmt"
+	"cmp"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
-// Shells are the shells for which Completion has a script.
-func Shells() []string { return []string{"bash", "zsh", "fish"} }
-
-// Completion returns a script with which a shell completes the command line of p. The
-// script is this project's own. It needs only the shell, does not use the network, and
-// starts only programs of a base system, for names of hosts and devices. The error is
-// for a shell that is not among Shells.
-func Completion(p *Program, shell string) (string, error) {
-	switch shell {
-	case "bash":
-		return bashScript(p), nil
-	case "zsh":
-		return zshScript(p), nil
-	case "fish":
-		return fishScript(p), nil
-	}
-	return "", fmt.Errorf("no completion for %q: only for %s", shell, strings.Join(Shells(), ", "))
-}
-
-// key returns the scripts' name of a command: its words; "" for the program itself.
-func (c *Command) key() string { return strings.Join(c.Words, " ") }
-
-// everyCommand lists the commands of p with their subcommands.
-func everyCommand(p *Program) []*Command {
-	var all []*Command
-	var add func(list []Command)
-	add = func(list []Command) {
-		for i := range list {
-			all = append(all, &list[i])
-			add(list[i].Commands)
+// Complete returns what the last of the words, which follow the program's name, can
+// become, with texts about that, and what else the shell itself is to offer: "files", "directories" or "none".
+func Complete(p *Program, words []string) (from string, found []Item) {
+	c, next := p.All[0], p.All[1:]
+	value, ended := "", false // what the next word is the value of; after --
+	current := words[len(words)-1]
+	for _, word := range words[:len(words)-1] {
+		named := slices.IndexFunc(next, func(n Command) bool { return n.Word() == word })
+		switch {
+		case value != "":
+			value = ""
+		case ended || word == "--":
+			ended, next = true, nil
+		case strings.HasPrefix(word, "-"):
+			value = c.value(word)
+		case named >= 0:
+			c, next = next[named], next[named].Commands
+		default:
+			next = nil
 		}
 	}
-	add(p.Commands)
-	return all
-}
-
-// below returns the commands whose name can follow the words of c.
-func below(p *Program, c *Command) []Command {
-	if len(c.Words) == 0 {
-		return p.Commands[1:]
+	name, _, joined := strings.Cut(current, "=")
+	switch {
+	case value != "":
+		found, from = candidates(value, "")
+	case joined && strings.HasPrefix(current, "--") && !ended:
+		found, from = candidates(c.value(name), name+"=")
+	case strings.HasPrefix(current, "-") && !ended:
+		for _, o := range c.Options() {
+			for _, n := range append(o.Names, o.Off) {
+				found = append(found, Item{n, Brief(o.Text)})
+			}
+		}
+	default:
+		if len(c.Commands) == 0 {
+			if found, from = candidates(c.Operands, ""); found == nil {
+				found, from = sshHosts(current), "files"
+			}
+		}
+		for _, n := range next {
+			found = append(found, Item{n.Word(), n.Summary})
+		}
 	}
-	return c.Commands
-}
-
-// lastWords returns the last word of each command, which distinguishes it from its
-// neighbours.
-func lastWords(list []Command) []string {
-	words := make([]string, len(list))
-	for i := range list {
-		words[i] = list[i].Words[len(list[i].Words)-1]
+	if strings.Contains(current, ":") { // files of another host are not known here
+		from = ""
 	}
-	return words
+	slices.SortFunc(found, func(a, b Item) int { return strings.Compare(a.Term, b.Term) })
+	found = slices.CompactFunc(found, func(a, b Item) bool { return a.Term == b.Term })
+	return cmp.Or(from, "none"), slices.DeleteFunc(found, func(f Item) bool { return f.Term == "" || !strings.HasPrefix(f.Term, current) })
 }
 
-// names returns all names of options, and one name that turns each off.
-func names(options []Option) []string {
-	var all []string
-	for _, o := range options {
-		all = append(append(all, o.Names...), o.Off[:min(1, len(o.Off))]...)
+// sshHosts lists the hosts that ssh knows by name, for a word that may begin with a user's
+// name. It leaves out patterns, and names that a shell could take for something else.
+func sshHosts(current string) (found []Item) {
+	if current == "" || strings.ContainsAny(current, "/:") {
+		return nil
 	}
-	return all
-}
-
-// within returns the options that can follow the words of c. Between the words of
-// commands these are the options of all commands that can follow.
-func (c *Command) within() []Option {
-	var all []Option
-	for _, leaf := range c.leaves() {
-		for _, o := range leaf.options() {
-			if !slices.ContainsFunc(all, func(has Option) bool { return slices.Equal(has.Names, o.Names) }) {
-				all = append(all, o)
+	home, _ := os.UserHomeDir()
+	config, _ := os.ReadFile(filepath.Join(home, ".ssh/config"))
+	known, _ := os.ReadFile(filepath.Join(home, ".ssh/known_hosts"))
+	everyone, _ := os.ReadFile("/etc/ssh/ssh_known_hosts")
+	names := regexp.MustCompile(`(?mi)^[ \t]*host[ \t=](.*)$`).FindAllStringSubmatch(string(config), -1)
+	names = append(names, regexp.MustCompile(`(?m)^([^ \n]+) `).FindAllStringSubmatch(string(known)+"\n"+string(everyone), -1)...)
+	plain := regexp.MustCompile(`^[\pL\pN][\pL\pN._-]*$`)
+	for _, m := range names {
+		for _, host := range strings.FieldsFunc(m[1], func(c rune) bool { return c == ',' || c == ' ' || c == '\t' }) {
+			if plain.MatchString(host) {
+				found = append(found, Item{current[:strings.IndexByte(current, '@')+1] + host + ":", "host"})
 			}
 		}
 	}
-	return all
+	return found
 }
 
-// valued returns the names of those options that take a value.
-func valued(c *Command) []string {
-	var all []string
-	for _, o := range c.within() {
-		if o.Value != "" {
-			all = append(all, o.Names...)
+// value returns the name of the value that the word after this one is, if it is one.
+func (c *Command) value(word string) string {
+	option := func(name string) Option {
+		all := c.Options()
+		if i := slices.IndexFunc(all, func(o Option) bool { return slices.Contains(o.Names, name) }); i >= 0 {
+			return all[i]
+		}
+		return Option{}
+	}
+	for i := 1; i < len(word) && word[1] != '-'; i++ { // of letters that stand together the last one
+		if option("-"+word[i:i+1]).Value != "" {
+			word = "-" + word[i:]
+			break
 		}
 	}
-	return all
+	return option(word).Value
 }
 
-// text returns the scripts' name of a source of words.
-func (s source) text() string {
-	switch s {
-	case files:
-		return "files"
-	case directories:
-		return "directories"
-	case devices:
-		return "devices"
-	case targets:
-		return "targets"
+// candidates returns what stands for a value or an operand of that name, behind a prefix.
+func candidates(name, prefix string) (found []Item, from string) {
+	words, from := candidatesFor(name)
+	if from == "devices" {
+		devices, _ := os.ReadDir("/sys/class/infiniband")
+		for _, d := range devices {
+			words = append(words, d.Name())
+		}
+		from = ""
 	}
-	return ""
+	for _, w := range words {
+		found = append(found, Item{prefix + w, ""})
+	}
+	return found, from
 }
 
-// briefColumns bounds the text beside a candidate.
-const briefColumns = 60
-
-// brief shortens a text that stands beside a candidate.
-func brief(text string) string {
-	for _, end := range []string{"; ", ": ", " (", ". ", ", "} {
-		if before, _, found := strings.Cut(text, end); found && before != "" {
-			text = before
+// candidatesFor returns the candidates for a value or an operand by its name: words in
+// lower case between bars stand for themselves.
+func candidatesFor(name string) (words []string, from string) {
+	sources := map[string]string{"FILE": "files", "PATH": "files", "MANIFEST": "files", "DIR": "directories", "DEV": "devices"}
+	for part := range strings.SplitSeq(name, "|") {
+		if source := sources[part]; source != "" {
+			from = source
+		} else if part != "" && strings.Trim(part, "abcdefghijklmnopqrstuvwxyz0123456789") == "" {
+			words = append(words, part)
 		}
 	}
-	text = strings.TrimSuffix(text, ".")
-	if utf8.RuneCountInString(text) <= briefColumns {
-		return text
-	}
-	first, _, _ := strings.Cut(wrap(text, 0, briefColumns-1), "\n")
-	return first + "…"
+	return words, from
 }
-
-// quoted returns any text as one word of a shell.
-func quoted(text string) string {
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
-}
-
-// script is a shell script that is being written.
-type script struct{ strings.Builder }
-
-// line writes a line.
-func (s *script) line(format string, args ...any) { fmt.Fprintf(s, format+"\n", args...) }
-
-// sshHosts prints, in bash and zsh, the hosts that ssh knows. It leaves out names that
-// a shell could take for something else.
-const sshHosts = `
-# The hosts that ssh knows by name.
-_PROGRAM_hosts() {
-    {
-        sed -n 's/^[[:blank:]]*[Hh]ost[[:blank:]=]\{1,\}//p' ~/.ssh/config | tr -s '[:blank:]' '\n'
-        cat ~/.ssh/known_hosts /etc/ssh/ssh_known_hosts | sed 's/[[:blank:]].*//' | tr ',' '\n'
-    } 2>/dev/null | grep -x '[[:alnum:]][[:alnum:]._-]*' | sort -u
-}
-`

@@ -1,45 +1,39 @@
-// Package cmdline describes a command line. From the description it writes help, manual
-// pages, a reference in Markdown, and completion scripts for shells.
+// Package cmdline describes a command line. From the description it makes help, a
+// reference in Markdown and manual pages, and completes words for shells.
 package cmdline
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
-// Program is a program with commands.
+// Program is the program with its commands.
 type Program struct {
-	Name    string
-	Version string
-	Date    string // of the version, as 2006-01-02; "" if it is unknown
-	Summary string // follows the program's name: "copies files"
-
-	// Commands are the program's commands, each with its own subcommands. The first
-	// command has no words: it runs when no other is named.
-	Commands    []Command
-	Environment []Variable
-	ExitCodes   []ExitCode
-
+	Version      string
+	Date         string    // of the version, as 2006-01-02; "" if it is unknown
+	All          []Command // the first one runs when no other is named
+	Environment  []Item
+	ExitCodes    []Item
 	AboutOptions string // sentences: how options and their values are written
 }
 
 // Command is a command for people. Commands that only the program itself calls are not
 // described.
 type Command struct {
-	Words       []string // manifest create
-	Summary     string   // what it does, without a full stop: "serve a directory"
-	Operands    string   // as in its usage: "[OPTIONS] SRC... DST"
-	Description string   // paragraphs, divided by empty lines
+	Title       string // the words by which it is called: gdrcp manifest create
+	Summary     string // what it does, without a full stop: "serve a directory"
+	Operands    string // as in its usage: "[OPTIONS] SRC... DST"
+	Description string // paragraphs, divided by empty lines
 	Topics      []Topic
 	Commands    []Command
-	Examples    []Example
-
-	// Sections and Files are for manuals. Help leaves them out.
-	Sections []Section
-	Files    []Item // files that the command reads or writes besides its operands
+	Examples    []Item    // a command line in shell syntax, and a sentence that says what it does
+	Sections    []Section // of the reference and manuals; help leaves them out
 }
 
 // Section is a part of a manual with a heading of its own.
 type Section struct {
 	Title string
-	Text  string // paragraphs, divided by empty lines
+	Text  string
 	Items []Item // below the text
 }
 
@@ -55,131 +49,76 @@ type Topic struct {
 // Option is an option for people.
 type Option struct {
 	Names []string // with their dashes, the short one first
-	Off   []string // names that turn it off: --no-recursive, --no-r
+	Off   string   // the name that turns it off: --no-recursive; or ""
 	Value string   // the name of its value, as "FILE" or "auto|verbs|tcp"; "" if it takes no value
 	Text  string
 	More  string // sentences for manuals, which help leaves out; "" if Text is enough
+	Brief string // a line of the short help; "" if that leaves it out
 }
 
-// Example is a command line to learn from.
-type Example struct {
-	Text string // a sentence that says what the line does
-	Line string // the command line in shell syntax
+// Word returns the last word of a command's title, by which it is named.
+func (c Command) Word() string { return c.Title[strings.LastIndexByte(c.Title, ' ')+1:] }
+
+// Page returns the name under which man(1) finds the command's manual page.
+func (c Command) Page() string { return strings.ReplaceAll(c.Title, " ", "-") }
+
+// Usage returns the command's words with its operands.
+func (c Command) Usage() string { return strings.TrimSpace(c.Title + " " + c.Operands) }
+
+// Paragraphs returns the paragraphs of the description.
+func (c Command) Paragraphs() []string { return strings.Split(c.Description, "\n\n") }
+
+// Level returns how a heading of the reference begins.
+func (c Command) Level() string { return strings.Repeat("#", max(2, len(strings.Fields(c.Title)))) }
+
+// Leaves returns the commands that can be called: c, or its subcommands.
+func (c Command) Leaves() []Command {
+	if len(c.Commands) > 0 {
+		return c.Commands
+	}
+	return []Command{c}
 }
 
-// Variable is one or more variables of the environment.
-type Variable struct {
-	Names []string
-	Text  string
-}
-
-// ExitCode is what an exit status means.
-type ExitCode struct {
-	Code int
-	Text string
-}
-
-// Title returns the program's name and the command's words.
-func (c *Command) Title(program string) string {
-	return strings.Join(append([]string{program}, c.Words...), " ")
-}
-
-// usage returns the command's words with its operands.
-func (c *Command) usage(program string) string {
-	return strings.TrimSpace(c.Title(program) + " " + c.Operands)
-}
-
-// options returns the options of all topics.
-func (c *Command) options() []Option {
+// Options returns the options of all topics, and those of subcommands.
+func (c Command) Options() []Option {
 	var all []Option
-	for _, t := range c.Topics {
-		all = append(all, t.Options...)
-	}
-	return all
-}
-
-// off returns the names that turn options off.
-func (c *Command) off() []string {
-	var all []string
-	for _, o := range c.options() {
-		if len(o.Off) > 0 {
-			all = append(all, o.Off[0])
+	for _, leaf := range c.Leaves() {
+		for _, t := range leaf.Topics {
+			all = append(all, t.Options...)
 		}
 	}
 	return all
 }
 
-// leaves returns the commands below c that have no subcommands, or c itself if it has
-// none.
-func (c *Command) leaves() []Command {
-	if len(c.Commands) == 0 {
-		return []Command{*c}
-	}
-	var all []Command
-	for i := range c.Commands {
-		all = append(all, c.Commands[i].leaves()...)
-	}
-	return all
-}
-
-// source is a source of candidate words.
-type source int
-
-const (
-	anything source = iota // no candidates
-	files
-	directories
-	devices // RDMA devices of this host
-	targets // files, here and on other hosts
-)
-
-// candidates are the words that can stand in the place of a value or an operand.
-type candidates struct {
-	words []string
-	from  source
-}
-
-// sources maps the names of values and operands to their sources of words.
-func sources() map[string]source {
-	return map[string]source{
-		"FILE": files, "PATH": files, "MANIFEST": files, "A": files, "B": files, "DIR": directories, "DEV": devices,
-		"SRC": targets, "DST": targets,
-	}
-}
-
-// candidatesFor returns the candidates for a value or an operand by its name: words in
-// lower case between bars stand for themselves. An operand that may come several times ends
-// in dots.
-func candidatesFor(name string) candidates {
-	var c candidates
-	known := sources()
-	for part := range strings.SplitSeq(strings.TrimSuffix(name, "..."), "|") {
-		if from, ok := known[part]; ok {
-			c.from = from
-		} else if part != "" && strings.Trim(part, "abcdefghijklmnopqrstuvwxyz0123456789") == "" {
-			c.words = append(c.words, part)
+// Off says how options are turned off; "" if the command has none for which that goes.
+func (c Command) Off() string {
+	var names []string
+	for _, o := range c.Options() {
+		if o.Off != "" {
+			names = append(names, o.Off)
 		}
 	}
-	return c
+	if names == nil || len(c.Commands) > 0 {
+		return ""
+	}
+	return "What was turned on, also by an option that stands for several, is turned off by " + strings.Join(names, ", ") +
+		" (or by --no- and the option's letter). The last one counts."
 }
 
-// operands returns the candidates for any operand of c. Options in its usage, and their
-// values, do not count; a bar may join an option to the value before it.
-func (c *Command) operands() candidates {
-	var all candidates
-	depth, value := 0, false
-	for word := range strings.FieldsSeq(c.Operands) {
-		optional := depth > 0 || strings.HasPrefix(word, "[")
-		depth += strings.Count(word, "[") - strings.Count(word, "]")
-		option := strings.HasPrefix(word, "-") || strings.Contains(word, "|--")
-		skip := optional || option || value
-		value = option
-		if skip {
-			continue
+// Tag returns an option's names with its value.
+func (o Option) Tag() string { return strings.TrimSpace(strings.Join(o.Names, ", ") + " " + o.Value) }
+
+// Items returns the options of a topic with all that there is to say of them.
+func (t Topic) Items() []Item {
+	items := make([]Item, len(t.Options))
+	for i, o := range t.Options {
+		words, _ := candidatesFor(o.Value)
+		text := strings.TrimSuffix(o.Text, ".") + "."
+		// What is typed keeps its small letter.
+		if first, _, _ := strings.Cut(text, " "); !slices.Contains(slices.Concat(words, o.Names), strings.Trim(first, ",:")) {
+			text = strings.ToUpper(text[:1]) + text[1:]
 		}
-		one := candidatesFor(word)
-		all.words = append(all.words, one.words...)
-		all.from = max(all.from, one.from)
+		items[i] = Item{o.Tag(), strings.TrimSpace(text + " " + o.More)}
 	}
-	return all
+	return items
 }

@@ -2,7 +2,6 @@ package args
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 )
@@ -11,9 +10,11 @@ import (
 // first operand: the command, its options by their long names, "--", operands.
 type Line struct {
 	Args    []string // the program's name first
+	Options []string // of Args, as --NAME or --NAME=VALUE
 	Command *cli.Command
 	Title   string // the command's words; "" for copying
-	Help    bool   // the user wants to read about it
+	Help    bool   // the user wants to read about it,
+	HelpAll bool   // and about all of it
 }
 
 // Arrange puts args, which lack the program's name, in order. Its errors wrap ErrUsage.
@@ -23,36 +24,53 @@ func Arrange(app *cli.App, args []string) (*Line, error) {
 		return nil, err
 	}
 	a.takeWords(app.Commands)
+	line := &Line{Args: []string{app.Name}, Title: a.title()}
 	if len(a.commands) == 0 {
 		a.commands = []*cli.Command{FindCommand(app.Commands, CopyName)}
 	}
-	line := &Line{Args: []string{app.Name}, Command: a.commands[len(a.commands)-1]}
-	for _, c := range a.commands {
-		line.Args = append(line.Args, c.Name)
-	}
-	if line.Command.Name != CopyName {
-		line.Title = a.title()
+	for _, line.Command = range a.commands {
+		line.Args = append(line.Args, line.Command.Name)
 	}
 	mine := OptionsOf(line.Command.Flags)
 	for _, g := range a.options {
-		if g.key == "h" && line.Title == "" && a.isCopy() {
-			continue // rsync's -h is for readable numbers, which gdrcp prints anyway
+		switch {
+		case g.key == "h" && line.Title == "" && a.isCopy(): // rsync's -h is for readable numbers, which gdrcp prints anyway
+		case g.is.name == HelpName, g.is.name == HelpAllName:
+			line.Help, line.HelpAll = true, line.HelpAll || g.is.name == HelpAllName
+		default:
+			text, err := g.forCLI(mine, line.Title)
+			if err != nil {
+				return nil, err
+			}
+			line.Options = append(line.Options, text)
 		}
-		if g.is.name == HelpName {
-			line.Help = true
-			continue
-		}
-		text, err := g.forCLI(mine, line.Title)
-		if err != nil {
-			return nil, err
-		}
-		line.Args = append(line.Args, text)
 	}
 	if len(line.Command.Subcommands) > 0 && !line.Help {
 		return nil, UsageErrorf("gdrcp %s needs one of: %s", line.Title, commandNames(Visible(line.Command.Subcommands), ", "))
 	}
-	line.Args = append(append(line.Args, "--"), a.operands...)
+	line.Args = slices.Concat(line.Args, line.Options, []string{"--"}, a.operands)
 	return line, nil
+}
+
+// forCLI returns the option in cli's form. mine are the options of the command title.
+// The option may have been read before the command was known.
+func (g *given) forCLI(mine map[string]Option, title string) (string, error) {
+	o, ok := mine[g.key]
+	switch {
+	case !ok:
+		return "", unknownOption(Dashed(g.key), g.key, title, mine)
+	case o.takesValue != g.is.takesValue:
+		return "", UsageErrorf("option %s must follow gdrcp %s: before that it is another option", Dashed(g.key), title)
+	case o.takesValue && g.value == "": // "$FILE" in a script that forgot to set it
+		return "", UsageErrorf("option %s has an empty value", Dashed(g.key))
+	case o.negated && g.hasValue:
+		return "", UsageErrorf("option %s takes no value", Dashed(g.key))
+	case o.negated:
+		return "--" + o.name + "=false", nil
+	case g.hasValue:
+		return "--" + o.name + "=" + g.value, nil
+	}
+	return "--" + o.name, nil
 }
 
 // isCopy reports whether the line asks for a copy. It does so with one operand, too, where
@@ -70,28 +88,16 @@ func (a *arguments) takeWords(commands []*cli.Command) {
 		return
 	}
 	word, rest := a.operands[0], a.operands[1:]
-	switch {
-	case word == HelpName:
-		var of []*cli.Command
-		for _, name := range rest {
-			c := FindCommand(commands, name)
-			if c == nil {
-				return
-			}
-			of, commands = append(of, c), c.Subcommands
+	var of []*cli.Command
+	for _, name := range rest {
+		c := FindCommand(commands, name)
+		if word != HelpName || c == nil {
+			return
 		}
-		a.commands = of
-	case word == VersionName && len(rest) == 0:
-	default:
-		return
+		of, commands = append(of, c), c.Subcommands
 	}
-	a.operands = nil
-	a.options = append(a.options, given{is: Option{name: word}, key: word})
-}
-
-// Options returns the options of the command line, as --NAME or --NAME=VALUE, without
-// its words and operands.
-func (l *Line) Options() []string {
-	first := slices.IndexFunc(l.Args, func(a string) bool { return strings.HasPrefix(a, "--") })
-	return l.Args[first:][:slices.Index(l.Args[first:], "--")]
+	if word == HelpName || word == VersionName {
+		a.commands, a.operands = of, nil
+		a.options = append(a.options, given{is: Option{name: word}, key: word})
+	}
 }

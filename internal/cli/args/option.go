@@ -1,22 +1,23 @@
 package args
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 )
 
-// CopyName is the command that runs when no command is named. cli sees it, users cannot
-// name it.
+// CopyName is the command that runs when no command is named. Users cannot name it.
 const CopyName = "\x00copy"
 
-// HelpName is the option that every command has. It is answered before cli
-// sees it, which would write its own text.
-const HelpName = "help"
-
-// VersionName is the option that copying has.
-const VersionName = "version"
+// HelpName and HelpAllName are options that every command has. They are answered before
+// cli sees them, which would write its own text. VersionName is one that copying has.
+const (
+	HelpName    = "help"
+	HelpAllName = "help-all"
+	VersionName = "version"
+)
 
 // Option describes an option as far as Arrange needs it.
 type Option struct {
@@ -26,64 +27,37 @@ type Option struct {
 	hidden     bool // not for people
 }
 
-// OptionsOf returns a command's options by each of their names, including --help and
-// each --no-NAME.
+// OptionsOf returns a command's options by each of their names, including those of help
+// and each --no-NAME.
 func OptionsOf(flags []cli.Flag) map[string]Option {
-	m := map[string]Option{"help": {name: HelpName}, "h": {name: HelpName}}
+	m := map[string]Option{"h": {name: HelpName}, HelpName: {name: HelpName}, HelpAllName: {name: HelpAllName}}
 	for _, f := range flags {
-		first := f.Names()[0]
+		visible, canHide := f.(cli.VisibleFlag)
+		o := Option{name: f.Names()[0], takesValue: f.(cli.DocGenerationFlag).TakesValue(), hidden: canHide && !visible.IsVisible()}
 		for _, n := range f.Names() {
-			m[n] = Option{name: first, takesValue: takesValue(f), hidden: isHidden(f)}
+			m[n] = o
 			if Negatable(f) {
-				m["no-"+n] = Option{name: first, negated: true}
+				m["no-"+n] = Option{name: o.name, negated: true}
 			}
 		}
 	}
 	return m
 }
 
-func isHidden(f cli.Flag) bool {
-	v, ok := f.(cli.VisibleFlag)
-	return ok && !v.IsVisible()
-}
-
 // EveryOption collects the options of all commands. If several have one name, that of
 // the first command counts.
 func EveryOption(commands []*cli.Command) map[string]Option {
 	all := make(map[string]Option)
-	add := func(options map[string]Option) {
-		for n, o := range options {
-			if _, has := all[n]; !has {
-				all[n] = o
-			}
-		}
-	}
-	for _, c := range commands {
-		add(OptionsOf(c.Flags))
-		add(EveryOption(c.Subcommands))
+	for _, c := range slices.Backward(commands) {
+		maps.Copy(all, EveryOption(c.Subcommands))
+		maps.Copy(all, OptionsOf(c.Flags))
 	}
 	return all
 }
 
-// Switch is an option without a value.
-type Switch interface {
-	cli.Flag
-	// Negatable reports whether --no-NAME, for each of its names, turns it off.
-	Negatable() bool
-}
-
-// takesValue reports whether a value follows the option.
-func takesValue(f cli.Flag) bool {
-	switch f.(type) {
-	case *cli.BoolFlag, Switch:
-		return false
-	}
-	return true
-}
-
-// Negatable reports whether --no-NAME turns an option off.
+// Negatable reports whether --no-NAME, for each of its names, turns an option off.
 func Negatable(f cli.Flag) bool {
-	s, ok := f.(Switch)
+	s, ok := f.(interface{ Negatable() bool })
 	return ok && s.Negatable()
 }
 
@@ -97,10 +71,8 @@ func Dashed(name string) string {
 
 // FindCommand returns the command of that name in the list, or nil.
 func FindCommand(list []*cli.Command, name string) *cli.Command {
-	for _, c := range list {
-		if c.Name == name {
-			return c
-		}
+	if i := slices.IndexFunc(list, func(c *cli.Command) bool { return c.Name == name }); i >= 0 {
+		return list[i]
 	}
 	return nil
 }

@@ -14,32 +14,6 @@ type given struct {
 	hasValue bool
 }
 
-// written returns the option as the user wrote it, for messages.
-func (g *given) written() string { return Dashed(g.key) }
-
-// forCLI returns the option in cli's form. mine are the options of the command title.
-// The option may have been read before the command was known.
-func (g *given) forCLI(mine map[string]Option, title string) (string, error) {
-	o, ok := mine[g.key]
-	switch {
-	case !ok && title == "" && Elsewhere(g.key) != nil:
-		return "", Elsewhere(g.key)
-	case !ok:
-		return "", unknownOption(g.written(), title, mine)
-	case o.takesValue != g.is.takesValue:
-		return "", UsageErrorf("option %s must follow gdrcp %s: before that it is another option", g.written(), title)
-	case o.takesValue && g.value == "": // "$FILE" in a script that forgot to set it
-		return "", UsageErrorf("option %s has an empty value", g.written())
-	case o.negated && g.hasValue:
-		return "", UsageErrorf("option %s takes no value", g.written())
-	case o.negated:
-		return "--" + o.name + "=false", nil
-	case g.hasValue:
-		return "--" + o.name + "=" + g.value, nil
-	}
-	return "--" + o.name, nil
-}
-
 // arguments are sorted into the words of the command, options and operands.
 type arguments struct {
 	commands []*cli.Command // manifest and create; none for copying
@@ -48,6 +22,7 @@ type arguments struct {
 	literal  bool        // all operands stand after "--": none is a word of gdrcp's own
 	ssh      []sshOption // options that look like ssh's, see settleSSH
 
+	rest  []string          // the arguments that are left
 	known map[string]Option // the options of the commands that are still possible
 	next  []*cli.Command    // commands that the next operand can name
 	// likely are the options to suggest: those of the command or, while no command is
@@ -60,23 +35,22 @@ type arguments struct {
 // name of a command, it is the command. Options before it are read as those of copying,
 // if copying has them.
 func scan(args []string, commands []*cli.Command) (*arguments, error) {
-	a := &arguments{known: EveryOption(commands), next: commands}
+	a := &arguments{rest: args, known: EveryOption(commands), next: commands}
 	if copying := FindCommand(commands, CopyName); copying != nil {
 		a.likely = OptionsOf(copying.Flags)
 	}
-	for len(args) > 0 {
-		arg := args[0]
-		args = args[1:]
+	for len(a.rest) > 0 {
+		arg := a.rest[0]
+		a.rest = a.rest[1:]
 		var err error
 		switch {
 		case arg == "--":
 			a.literal = len(a.operands) == 0
-			a.operands = append(a.operands, args...)
-			return a, a.settleSSH()
+			a.operands, a.rest = append(a.operands, a.rest...), nil
 		case strings.HasPrefix(arg, "--"):
-			args, err = a.long(arg, args)
+			err = a.long(arg)
 		case len(arg) > 1 && arg[0] == '-':
-			args, err = a.short(arg, args)
+			err = a.short(arg)
 		default:
 			err = a.operand(arg)
 		}
@@ -106,77 +80,53 @@ func (a *arguments) operand(arg string) error {
 	return nil
 }
 
-// long reads --name, --name=value or --name value, and returns the arguments that are
-// left.
-func (a *arguments) long(arg string, rest []string) ([]string, error) {
+// long reads --name, --name=value or --name value.
+func (a *arguments) long(arg string) error {
 	name, value, hasValue := strings.Cut(arg[2:], "=")
 	o, ok := a.known[name]
 	if len(name) == 1 {
-		return nil, unknownOption("--"+name, a.title(), a.likely)
+		return unknownOption("--"+name, "", a.title(), nil)
 	}
 	if !ok {
-		return nil, a.unknown("--"+name, name)
+		return unknownOption("--"+name, name, a.title(), a.likely)
 	}
-	g := given{is: o, key: name, value: value, hasValue: hasValue}
-	if o.takesValue && !hasValue {
-		if len(rest) == 0 {
-			return nil, UsageErrorf("option --%s needs a value", name)
+	return a.take(given{is: o, key: name, value: value, hasValue: hasValue})
+}
+
+// take adds an option. Its value may be the next argument.
+func (a *arguments) take(g given) error {
+	if g.is.takesValue && !g.hasValue {
+		if len(a.rest) == 0 {
+			return UsageErrorf("option %s needs a value", Dashed(g.key))
 		}
-		g.value, g.hasValue, rest = rest[0], true, rest[1:]
+		g.value, g.hasValue, a.rest = a.rest[0], true, a.rest[1:]
 	}
 	a.options = append(a.options, g)
-	return rest, nil
+	return nil
 }
 
-// unknown returns the error of an unknown option.
-func (a *arguments) unknown(written, name string) error {
-	if len(a.commands) == 0 {
-		if err := Elsewhere(name); err != nil {
-			return err
-		}
-	}
-	likely := a.likely
-	if len(name) == 1 {
-		likely = nil
-	}
-	return unknownOption(written, a.title(), likely)
-}
-
-// short reads -r, -rp, -oFILE or -o FILE, and returns the arguments that are left.
-func (a *arguments) short(arg string, rest []string) ([]string, error) {
+// short reads -r, -rp, -oFILE or -o FILE.
+func (a *arguments) short(arg string) error {
 	for i := 1; i < len(arg); i++ {
-		name := arg[i : i+1]
+		name, joined := arg[i:i+1], arg[i+1:]
 		o, ok := a.known[name]
-		var err error
-		if !ok {
-			err = a.unknown(arg, name)
+		s, isSSH := sshOptionOf(name, joined, a.rest)
+		if isSSH = isSSH && len(a.commands) == 0; isSSH && !ok {
+			s.otherwise = unknownOption(arg, name, a.title(), a.likely)
 		}
-		if s, isSSH := sshOptionOf(name, arg[i+1:], rest); isSSH && len(a.commands) == 0 {
-			s.otherwise = err
-			a.ssh = append(a.ssh, s)
-			if !s.isWord {
-				return rest, nil
+		if isSSH {
+			if a.ssh = append(a.ssh, s); !s.isWord {
+				return nil
 			}
-			err = nil
+		} else if !ok {
+			return unknownOption(arg, name, a.title(), a.likely)
 		}
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			continue
-		}
-		g := given{is: o, key: name}
 		if o.takesValue {
-			g.value, g.hasValue = arg[i+1:], true
-			if g.value == "" {
-				if len(rest) == 0 {
-					return nil, UsageErrorf("option -%s needs a value", name)
-				}
-				g.value, rest = rest[0], rest[1:]
-			}
-			i = len(arg)
+			return a.take(given{is: o, key: name, value: joined, hasValue: joined != ""})
 		}
-		a.options = append(a.options, g)
+		if ok {
+			a.options = append(a.options, given{is: o, key: name})
+		}
 	}
-	return rest, nil
+	return nil
 }

@@ -2,9 +2,7 @@ package args
 
 import (
 	"os"
-	"path"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"gdrcp/internal/printable"
@@ -15,11 +13,8 @@ import (
 // meant.
 type sshOption struct {
 	letter, value string
-	// isWord: value is the next argument, which would otherwise be an operand.
-	isWord bool
-	// otherwise is the error of the letter if it is not ssh's; nil if gdrcp has such an
-	// option.
-	otherwise error
+	isWord        bool  // value is the next argument, which would otherwise be an operand
+	otherwise     error // of the letter if it is not ssh's; nil if gdrcp has such an option
 }
 
 // sshOptionOf reads a letter as scp does. joined follows the letter in the same
@@ -30,84 +25,57 @@ func sshOptionOf(letter, joined string, rest []string) (sshOption, bool) {
 	if joined == "" && len(rest) > 0 {
 		s.value, s.isWord = rest[0], true
 	}
-	_, err := os.Stat(s.value)
-	switch isThere := err == nil; {
-	case s.value == "" || s.value[0] == '-':
+	if s.value == "" || s.value[0] == '-' {
 		return s, false
-	case letter == "P": // a port
-		n, err := strconv.ParseUint(s.value, 10, 16)
-		return s, err == nil && n > 0 && !isThere
-	case letter == "o":
-		return s, regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]*=.`).MatchString(s.value) && !isThere
-	case letter == "i":
-		return s, looksLikeKey(s.value)
-	case letter == "J":
-		return s, s.isWord && !isThere && !strings.Contains(s.value, "/")
-	case letter == "F":
-		return s, strings.Contains(s.value, "/") || s.isWord && isThere
+	}
+	_, err := os.Stat(s.value)
+	isThere := err == nil
+	is := func(form string) bool { return regexp.MustCompile(form).MatchString(s.value) }
+	switch letter {
+	case "P": // a port
+		return s, !isThere && is(`^[1-9][0-9]{0,4}$`)
+	case "o":
+		return s, !isThere && is(`^[A-Za-z][A-Za-z0-9]*=.`)
+	case "i": // a file whose name looks like that of an identity
+		return s, is(`(^|/)id_[^/]*$|(^|/)\.ssh/[^/]+$|\.(pem|key)$`)
+	case "J":
+		return s, !isThere && s.isWord && is(`^[^/]+$`)
+	case "F":
+		return s, is(`/`) || s.isWord && isThere
 	}
 	return s, false
 }
 
-// looksLikeKey reports whether a file's name looks like that of an identity of ssh.
-func looksLikeKey(file string) bool {
-	name := path.Base(file)
-	return strings.HasPrefix(name, "id_") || path.Base(path.Dir(file)) == ".ssh" || path.Ext(name) == ".pem" || path.Ext(name) == ".key"
-}
-
-// settleSSH returns what to use instead of options that look like ssh's. They are ssh's
-// if SRC and DST are left without their values.
+// settleSSH returns what to use instead of options that look like ssh's, if there are
+// any. They are ssh's if SRC and DST are left without their values. Else the error is that
+// of the first letter which is an option neither of ssh nor of gdrcp.
 func (a *arguments) settleSSH() error {
-	if len(a.ssh) == 0 || len(a.commands) > 0 {
-		return a.notSSH()
-	}
 	operands, certain := len(a.operands), false
-	for _, s := range a.ssh {
-		if s.isWord {
-			operands--
-		} else {
-			certain = true
-		}
-	}
-	if operands < 2 && !certain {
-		return a.notSSH()
-	}
-	command, given := "ssh", ""
+	var otherwise error
+	command, written := "ssh", []string{}
 	for _, g := range a.options {
 		if g.is.name == "rsh" {
 			command = g.value
 		}
 	}
 	for _, s := range a.ssh {
-		letter := s.letter
-		if letter == "P" {
-			letter = "p"
-		}
-		command += " -" + letter + " " + commandWord(s.value)
-		given += " -" + s.letter
+		between := ""
 		if s.isWord {
-			given += " "
+			operands, between = operands-1, " "
 		}
-		given += s.value
-	}
-	return UsageErrorf("%s: pass options of ssh by -e '%s'", printable.Text(given[1:]), printable.Text(strings.ReplaceAll(command, "'", `'\''`)))
-}
-
-// notSSH returns the error of the first letter that looked like an option of ssh, and
-// is an option neither of ssh nor of gdrcp.
-func (a *arguments) notSSH() error {
-	for _, s := range a.ssh {
-		if s.otherwise != nil {
-			return s.otherwise
+		certain = certain || !s.isWord
+		if otherwise == nil {
+			otherwise = s.otherwise
 		}
+		value := s.value
+		if strings.ContainsAny(value, ` '"`) { // as --rsh has it
+			value = `"` + strings.ReplaceAll(value, `"`, `""`) + `"`
+		}
+		command += " -" + strings.Replace(s.letter, "P", "p", 1) + " " + value
+		written = append(written, "-"+s.letter+between+s.value)
 	}
-	return nil
-}
-
-// commandWord returns a word in the form of the value of --rsh.
-func commandWord(s string) string {
-	if !strings.ContainsAny(s, ` '"`) {
-		return s
+	if len(a.ssh) == 0 || len(a.commands) > 0 || operands < 2 && !certain {
+		return otherwise
 	}
-	return `"` + strings.ReplaceAll(s, `"`, `""`) + `"`
+	return UsageErrorf("%s: pass options of ssh by -e '%s'", printable.Text(strings.Join(written, " ")), printable.Text(strings.ReplaceAll(command, "'", `'\''`)))
 }

@@ -41,7 +41,6 @@ type copyRun struct {
 	logName        string // of --log-file, or empty
 	log            *logFile
 	ends           endNames
-	endCopy        context.CancelCauseFunc    // ends the copy; see watchOutputs
 	tally          *xfer.Tally                // of the copy, once it has begun
 	needing        sync.Mutex                 // guards need
 	need           xfer.Load                  // of memory, by this end
@@ -75,9 +74,7 @@ func (c *copyRun) perform(ctx context.Context, operands []string) error {
 	if c.json {
 		c.events = newEvents(c.eventsOut)
 	}
-	within, end := context.WithCancelCause(ctx)
-	c.endCopy = end // not deferred: the last lines are watched, too
-	summary, err := c.copy(within, operands)
+	summary, err := c.copy(ctx, operands)
 	if err != nil && c.relayed != nil {
 		err = nameHosts(err, c.relayed)
 	}
@@ -211,8 +208,11 @@ func (c *copyRun) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 	}
 	c.tally = &xfer.Tally{}
 	o.Started, o.Timeouts, o.Tally, o.Report = c.started, c.timeouts, c.tally, c.report
-	if o.Stall > 0 {
-		go c.watchOutputs(ctx, o.Stall, c.endCopy)
+	c.checkedStdout.patience = readerPatience // it has events
+	if o.Stall > 0 {                          // wait for readers for less time than the engine has
+		for _, out := range []*output{c.checkedStdout, c.checkedStderr, c.log.output()} {
+			out.patience = min(readerPatience, o.Stall/2)
+		}
 	}
 	dataOnScreen := isStream && !p.push && c.isTerminal(c.stdout)
 	if !o.DryRun {

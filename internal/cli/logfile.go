@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -28,7 +26,7 @@ func (p *program) openLog(name string) (*logFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the log file: %w", err)
 	}
-	return &logFile{out: p.newOutput(fmt.Sprintf("the log file %q", name), f, false), file: f}, nil
+	return &logFile{out: p.newOutput(fmt.Sprintf("the log file %q", name), f, false, readerPatience), file: f}, nil
 }
 
 // line writes a line with the time and the process, as rsync(1) does: in one
@@ -39,6 +37,14 @@ func (l *logFile) line(format string, args ...any) {
 	}
 	text := printable.Text(fmt.Sprintf(format, args...))
 	fmt.Fprintf(l.out, "%s [%d] %s\n", time.Now().Format("2006/01/02 15:04:05"), os.Getpid(), text)
+}
+
+// output returns what the log is written to.
+func (l *logFile) output() *output {
+	if l == nil {
+		return &output{}
+	}
+	return l.out
 }
 
 // asked logs sources and destination, in the words of the command line.
@@ -56,15 +62,9 @@ func (l *logFile) close() error {
 	if l == nil {
 		return nil
 	}
-	lost, err := l.out.writeError(), l.file.Close()
-	if lost != nil || err == nil {
-		return lost
-	}
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		err = path.Err
-	}
-	return fmt.Errorf("write %s: %w", l.out.name, err)
+	lost := l.out.finish()
+	_ = l.file.Close() // finish has the error
+	return lost
 }
 
 // event logs an event of the engine.

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -18,7 +17,9 @@ import (
 )
 
 // output is standard output, standard error or a log file. It keeps its first error,
-// because most writers of lines cannot return one.
+// because most writers of lines cannot return one. It is written in a goroutine: a
+// terminal that is stopped, or a pipe that nobody reads, holds a write for ever, and
+// nothing ends that but the process.
 type output struct {
 	name string
 	w    io.Writer
@@ -26,44 +27,132 @@ type output struct {
 	// interrupts. Without resumes nothing is written after an error, because nobody
 	// would see the gap.
 	resumes bool
+	// patience is how long a write waits for the reader; 0: until the program is to end.
+	patience time.Duration
 	// ending is closed when the program is to end. Nil: writes wait for the reader for
 	// ever.
 	ending <-chan struct{}
 
 	mu         sync.Mutex
-	patience   time.Duration // how long all writes may still wait once ending is closed
+	queue      []*queuedWrite
+	last       *queuedWrite // that came
+	bytes      int          // of the queue, and of the write that is under way
+	writing    bool         // by a goroutine
+	stalled    bool         // the reader was waited for in vain: nobody waits until all is written
+	dropped    int64        // writes for which there was no room
 	err        error
-	unread     bool   // a write was given up, and may still be under way
 	whenFailed func() // called after an error of writing; may be nil
-
-	turn atomic.Int64 // odd while something is being written
 }
 
-// lastWordsTime is how long a program that is to end waits for the reader of an output.
-const lastWordsTime = 2 * time.Second
+// queuedWrite is something to write, and the result once done is closed.
+type queuedWrite struct {
+	text []byte
+	done chan struct{}
+	n    int
+	err  error
+}
 
-// errUnread says that the reader of an output did not read until the program had to end.
+const (
+	// outputBytes bounds what waits for a reader that was waited for in vain.
+	outputBytes = 1 << 20
+	// readerPatience is how long a copy waits for who reads what it tells, and logPatience how
+	// long the sessions of a server wait for who reads its log.
+	readerPatience = time.Minute
+	logPatience    = time.Second
+	// lastWordsTime is how long a program that is to end waits for the reader of an output.
+	lastWordsTime = 2 * time.Second
+)
+
+// errUnread says that the reader of an output did not read.
 var errUnread = errors.New("nobody reads it")
 
-// newOutput returns the output on w, whose writes wait no longer than lastWordsTime once
-// the program is to end.
-func (p *program) newOutput(name string, w io.Writer, resumes bool) *output {
-	return &output{name: name, w: w, resumes: resumes, ending: p.ending, patience: lastWordsTime}
+// newOutput returns the output on w.
+func (p *program) newOutput(name string, w io.Writer, resumes bool, patience time.Duration) *output {
+	return &output{name: name, w: w, resumes: resumes, patience: patience, ending: p.ending}
 }
 
-// Write implements io.Writer. It blocks while the reader does not read. Once the program is
-// to end it gives up, and nothing more is written.
+// Write implements io.Writer. It blocks while the reader does not read, for patience at
+// most. What comes then is written when the reader goes on, or is lost, which is an error,
+// once more than outputBytes wait.
 func (o *output) Write(b []byte) (int, error) {
+	w, err := o.put(b)
+	if w == nil {
+		return len(b), err
+	}
+	var enough <-chan time.Time
+	if o.patience > 0 {
+		enough = time.After(o.patience)
+	}
+	select {
+	case <-w.done:
+		return w.n, w.err
+	case <-enough:
+	case <-o.ending:
+		select {
+		case <-w.done:
+			return w.n, w.err
+		case <-time.After(lastWordsTime):
+		}
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.unread || o.err != nil && !o.resumes {
-		return 0, o.err
+	o.stalled = true
+	return len(b), nil
+}
+
+// put takes something to write. It returns nil if there is nothing to wait for.
+func (o *output) put(b []byte) (*queuedWrite, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err != nil && !o.resumes {
+		return nil, o.err
 	}
-	o.turn.Add(1)
-	n, err := o.write(b)
-	o.turn.Add(1)
+	if o.dropped > 0 || o.bytes > 0 && o.bytes+len(b) > outputBytes {
+		o.dropped++
+		return nil, o.failed(errUnread)
+	}
+	// The caller takes b back before a write that is not waited for ends.
+	o.last = &queuedWrite{text: bytes.Clone(b), done: make(chan struct{})}
+	o.queue, o.bytes = append(o.queue, o.last), o.bytes+len(b)
+	if !o.writing {
+		o.writing = true
+		go o.drain()
+	}
+	if o.stalled {
+		return nil, nil
+	}
+	return o.last, nil
+}
+
+// drain writes the queue.
+func (o *output) drain() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(o.queue) > 0 || o.dropped > 0 {
+		w := &queuedWrite{done: make(chan struct{})}
+		if len(o.queue) > 0 {
+			w, o.queue = o.queue[0], o.queue[1:]
+		} else {
+			w.text = fmt.Appendf(nil, "gdrcp: the log lacks %s here, because nobody read it\n", count(o.dropped, "line", "lines"))
+			o.bytes, o.dropped = len(w.text), 0
+		}
+		if w.err = o.err; o.err == nil || o.resumes {
+			o.mu.Unlock()
+			w.n, w.err = o.w.Write(w.text)
+			o.mu.Lock()
+			w.err = o.failed(w.err)
+		}
+		o.bytes -= len(w.text)
+		close(w.done)
+	}
+	o.writing, o.stalled = false, false
+}
+
+// failed keeps the error of a write, if there is one, and returns it with the output's
+// name. The caller holds mu.
+func (o *output) failed(err error) error {
 	if err == nil {
-		return n, nil
+		return nil
 	}
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -76,44 +165,7 @@ func (o *output) Write(b []byte) (int, error) {
 	if o.whenFailed != nil {
 		o.whenFailed()
 	}
-	return n, err
-}
-
-// write writes in a goroutine of its own: a terminal that is stopped, or a pipe that
-// nobody reads, holds a write for ever, and nothing ends that but the process.
-func (o *output) write(b []byte) (int, error) {
-	if o.ending == nil {
-		return o.w.Write(b)
-	}
-	type written struct {
-		n   int
-		err error
-	}
-	done, b := make(chan written, 1), bytes.Clone(b) // the caller takes b back before a write that is given up ends
-	go func() {
-		n, err := o.w.Write(b)
-		done <- written{n, err}
-	}()
-	select {
-	case r := <-done:
-		return r.n, r.err
-	case <-o.ending:
-	}
-	from := time.Now()
-	select {
-	case r := <-done:
-		o.patience -= time.Since(from)
-		return r.n, r.err
-	case <-time.After(o.patience):
-		o.unread = true
-		return 0, errUnread
-	}
-}
-
-// isWriting reports whether a write is under way, and which one.
-func (o *output) isWriting() (turn int64, is bool) {
-	turn = o.turn.Load()
-	return turn, turn%2 == 1
+	return err
 }
 
 // Stat describes the file that the output goes to, if it goes to one.
@@ -128,12 +180,27 @@ func statOf(stream any) (fs.FileInfo, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// finish makes the file system report errors that it reports only when a file is closed
-// (an NFS server with a full disk, a quota). At the end of the process nobody would see
-// them. Call it after the last Write. It returns the first error of writing.
+// finish waits until all is written, for lastWordsTime at most, and makes the file system
+// report errors that it reports only when a file is closed (an NFS server with a full disk,
+// a quota). At the end of the process nobody would see them. Call it after the last Write.
+// It returns the first error of writing.
 func (o *output) finish() error {
 	o.mu.Lock()
+	last := o.last
+	o.mu.Unlock()
+	unread := false
+	if last != nil {
+		select {
+		case <-last.done:
+		case <-time.After(lastWordsTime):
+			unread = true
+		}
+	}
+	o.mu.Lock()
 	defer o.mu.Unlock()
+	if unread {
+		return o.failed(errUnread)
+	}
 	f, isFile := o.w.(*os.File)
 	if !isFile || o.err != nil {
 		return o.err
@@ -141,10 +208,7 @@ func (o *output) finish() error {
 	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
 		return nil
 	}
-	if err := chunker.FinishFile(f); err != nil {
-		o.err = fmt.Errorf("write %s: %w", o.name, err)
-	}
-	return o.err
+	return o.failed(chunker.FinishFile(f))
 }
 
 // writeError is the first error of writing, or nil.

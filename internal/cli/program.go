@@ -58,7 +58,6 @@ type program struct {
 	stdout, stderr               io.Writer // run puts checkedStdout and checkedStderr before them
 	checkedStdout, checkedStderr *output
 	ending                       <-chan struct{} // see output
-	hurry                        func()          // closes ending
 	onlyPrints                   bool            // see printingContext
 	input, output                stream          // for data of copies
 	eventsOut                    io.Writer       // where --json writes
@@ -109,9 +108,9 @@ func (p *program) handleHangups(ctx context.Context, command string) (context.Co
 func (p *program) run(ctx context.Context, argv []string) int {
 	ending, hurry := context.WithCancel(ctx)
 	defer hurry()
-	p.ending, p.hurry = ending.Done(), hurry
-	p.checkedStdout = p.newOutput("standard output", p.stdout, false)
-	p.checkedStderr = p.newOutput("standard error", p.stderr, true)
+	p.ending = ending.Done()
+	p.checkedStdout = p.newOutput("standard output", p.stdout, false, 0)
+	p.checkedStderr = p.newOutput("standard error", p.stderr, true, readerPatience)
 	p.stdout, p.stderr = p.checkedStdout, p.checkedStderr
 	app := p.app()
 	line, err := args.Arrange(app, argv[1:])

@@ -91,12 +91,8 @@ func (s *serveRun) flags() []cli.Flag {
 
 // perform listens and serves until ctx ends, which is no error.
 func (s *serveRun) perform(ctx context.Context, operands []string) error {
-	log := newLogQueue(s.stderr)
-	defer func() {
-		s.hurry() // a log that nobody reads keeps no server from ending
-		log.close()
-	}()
-	s.console = &console{w: log}
+	s.checkedStderr.patience = logPatience // a log that nobody reads holds up no session
+	s.console = &console{w: s.stderr}
 	addr, err := s.checkOptions(operands)
 	if err != nil {
 		return err

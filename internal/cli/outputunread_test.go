@@ -10,9 +10,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -136,20 +138,21 @@ func TestInterruptedWhileNobodyReads(t *testing.T) {
 	}
 }
 
-// --timeout ends a copy that waits for who reads what it tells, and the other end hears
-// why.
-func TestTimeoutWhileNobodyReads(t *testing.T) {
+// A copy does not wait for who reads what it tells for longer than half of --timeout, and
+// its exit code says that not all of it was read.
+func TestCopyWhileNobodyReads(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
-	makeFiles(t, dir, map[string]string{"t/a": "A"})
-	if err := unix.Mkfifo(dir+"/t/b", 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, args := range map[string][]string{"first": {"-v"}, "entry": {}} {
+	makeFiles(t, dir, map[string]string{"t/a": "A", "t/b": "B"})
+	for name, args := range map[string][]string{"first": {"-v"}, "entry": {"-v", "--log-file", dir + "/log"}, "events": {"-v", "--json"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, _, _ := newProgram()
-			p.stderr = newStalledPipe(t)
+			p, _, errs := newProgram()
+			if name == "events" {
+				p.stdout = newStalledPipe(t)
+			} else {
+				p.stderr = newStalledPipe(t)
+			}
 			code := make(chan int, 1)
 			go func() {
 				code <- p.run(t.Context(), slices.Concat([]string{"gdrcp", "--timeout", "1"}, args, []string{"-r", dir + "/t", s.url(name)}))
@@ -157,7 +160,12 @@ func TestTimeoutWhileNobodyReads(t *testing.T) {
 			if c := codeWhenDone(t, code); c != exitError {
 				t.Errorf("exit code %d", c)
 			}
-			waitFor(t, s.errs, regexp.MustCompile(`push "/`+name+`": 127\.0\.0\.1:\d+: no progress for 1s`))
+			if got := listFiles(t, s.root+"/"+name); len(got) != 2 {
+				t.Errorf("the copy has %v", got)
+			}
+			if want := "gdrcp: write standard output: nobody reads it\n"; name == "events" && errs.String() != want {
+				t.Errorf("it wrote %q, want %q", errs, want)
+			}
 		})
 	}
 }
@@ -197,35 +205,71 @@ func TestSlowReaderMissesNothing(t *testing.T) {
 	}
 }
 
-// A write waits for its reader, until the program is to end.
+// gate takes nothing until it is opened.
+type gate struct {
+	opened chan struct{}
+	buffer
+}
+
+func (g *gate) Write(b []byte) (int, error) {
+	<-g.opened
+	return g.buffer.Write(b)
+}
+
+// A write waits for its reader until the program is to end, and then for a while.
 func TestWriteThatNobodyReads(t *testing.T) {
-	ending := make(chan struct{})
-	pipe := newStalledPipe(t)
-	o := &output{name: "it", w: pipe, resumes: true, ending: ending}
-	done := make(chan error, 1)
-	go func() {
-		_, err := o.Write([]byte("a"))
-		done <- err
-	}()
-	<-pipe.began
-	if _, is := o.isWriting(); !is {
-		t.Error("it does not say that it writes")
-	}
-	close(ending)
-	for range 2 {
-		if err := <-done; !errors.Is(err, errUnread) {
-			t.Errorf("%v", err)
+	synctest.Test(t, func(t *testing.T) {
+		ending := make(chan struct{})
+		g := &gate{opened: make(chan struct{})}
+		o := &output{name: "it", w: g, ending: ending}
+		began := time.Now()
+		time.AfterFunc(time.Hour, func() { close(ending) })
+		for range 3 {
+			if n, err := o.Write([]byte("a")); n != 1 || err != nil {
+				t.Errorf("%d, %v", n, err)
+			}
 		}
-		go func() {
-			_, err := o.Write([]byte("b"))
-			done <- err
-		}()
-	}
-	<-done
-	pipe.Close()
-	if got := pipe.read(); !bytes.HasPrefix([]byte("a"), got) { // the write that was given up
-		t.Errorf("%q was written", got)
-	}
+		if waited := time.Since(began); waited != time.Hour+lastWordsTime {
+			t.Errorf("it waited for %v", waited)
+		}
+		if err := o.finish(); !errors.Is(err, errUnread) || time.Since(began) != time.Hour+2*lastWordsTime {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		close(g.opened)
+	})
+}
+
+// An output that nobody reads holds nobody up for longer than its patience, keeps as much as
+// it may, tells where lines are missing, and how many, and keeps that as its error.
+func TestLogThatNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &gate{opened: make(chan struct{})}
+		o := &output{name: "it", w: g, resumes: true, patience: logPatience}
+		line := func(i int) string { return fmt.Sprintf("%8d %s\n", i, strings.Repeat("x", 1000)) }
+		const written = 2 * outputBytes / 1000
+		began := time.Now()
+		for i := range written {
+			_, _ = o.Write([]byte(line(i)))
+		}
+		if time.Since(began) != logPatience || !errors.Is(o.writeError(), errUnread) {
+			t.Errorf("it took %v; %v", time.Since(began), o.writeError())
+		}
+		close(g.opened)
+		synctest.Wait()
+		kept := 0
+		rest := []byte(g.String())
+		for ; bytes.HasPrefix(rest, []byte(line(kept))); kept++ {
+			rest = rest[len(line(kept)):]
+		}
+		if want := fmt.Sprintf("gdrcp: the log lacks %d lines here, because nobody read it\n", written-kept); string(rest) != want || kept != outputBytes/len(line(0)) {
+			t.Errorf("%d lines were kept, and then it wrote %.200q, want %q", kept, rest, want)
+		}
+		// The reader has come back: what is read is written when Write returns.
+		_, _ = o.Write([]byte("last\n"))
+		if !strings.HasSuffix(g.String(), "\nlast\n") {
+			t.Error("the last line is not written")
+		}
+	})
 }
 
 // A server whose log nobody reads serves others, and ends by a signal.

@@ -1,7 +1,10 @@
 package chunker
 
 import (
+	"golang.org/x/sys/unix"
+
 	"gdrcp/internal/fsys"
+	"gdrcp/manifest"
 )
 
 // describeAt is statAt with the owning group's rights in the mode; see withGroupEntry.
@@ -30,4 +33,36 @@ func (t *Tree) describeAt(parent *dirHandle, leaf, path string) (attributes, err
 	defer fsys.CloseQuietly(fd)
 	a.mode = fsys.OwnGroupMode(a.mode, fsys.XattrsOfFD(fd), func() {})
 	return a, nil
+}
+
+// ACLs reads the ACLs of an entry that Walk found: a file or directory.
+func (t *Tree) ACLs(f *Found) (is fsys.ACLs, err error) {
+	if f.Entry.Type == manifest.Symlink {
+		return is, nil
+	}
+	if _, none := t.fileSystems.withoutACLs.Load(f.Stamp.Dev); none {
+		return is, nil
+	}
+	path := f.Entry.Path
+	parent, leaf, err := t.locate(path)
+	if err != nil {
+		return is, t.lost("read ACL of", path, err)
+	}
+	defer parent.release()
+	calls := fsys.XattrsOfLink(parent.fd, leaf)
+	if t.follow {
+		fd, err := t.openEntry(parent, leaf, path, unix.O_RDONLY|unix.O_NONBLOCK)
+		if err != nil {
+			return is, t.lost("open", path, err)
+		}
+		defer fsys.CloseQuietly(fd)
+		calls = fsys.XattrsOfFD(fd)
+	}
+	if is.Access, err = calls.ACL(fsys.AccessACL); err == nil && f.Entry.Type == manifest.Dir {
+		is.Default, err = calls.ACL(fsys.DefaultACL)
+	}
+	if fsys.LacksACLs(err) {
+		return fsys.ACLs{}, nil
+	}
+	return is, opErr("read ACL of", path, err)
 }

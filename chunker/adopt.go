@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/chunker/internal/sorted"
 	"gdrcp/internal/fileset"
 	"gdrcp/internal/fsys"
 )
@@ -64,7 +65,7 @@ func eachNameIn(dirfd int, visit func(name []byte)) error {
 		return err
 	}
 	defer fsys.CloseQuietly(own)
-	buf := make([]byte, direntBytes)
+	buf := make([]byte, sorted.DirentBytes)
 	for {
 		n, err := unix.Getdents(own, buf)
 		if err == unix.EINTR {
@@ -73,7 +74,7 @@ func eachNameIn(dirfd int, visit func(name []byte)) error {
 		if err != nil || n == 0 {
 			return err
 		}
-		if err := eachDirent(buf[:n], func(name []byte) error { visit(name); return nil }); err != nil {
+		if err := sorted.EachDirent(buf[:n], func(name []byte) error { visit(name); return nil }); err != nil {
 			return err
 		}
 	}

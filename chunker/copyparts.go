@@ -17,7 +17,7 @@ const partBytes = 1 << 20
 
 // goesPastCache reports whether large writes of the file do not stay in the page cache.
 func (t *Temp) goesPastCache() bool {
-	if t.size < leastDirect {
+	if t.size < fsys.LeastDirect {
 		return false
 	}
 	r := t.chosen()

@@ -17,10 +17,6 @@ const (
 	// maxDirSyncs is the largest number of directories in a batch that are synced one
 	// by one. For more, a syncfs is cheaper.
 	maxDirSyncs = 4
-	// syncsAtOnce is how many files or directories are synced in parallel where each is
-	// synced by itself. File systems combine such syncs, and syncs over a network spend
-	// their time waiting.
-	syncsAtOnce = 16
 	// maxUnsyncedBytes bounds the memory for directories that are not synced: their
 	// paths, and unsyncedDirBytes for each.
 	maxUnsyncedBytes = 1 << 20
@@ -346,23 +342,4 @@ func (s *Sink) syncSettled(h *dirHandle) {
 	if err := dirsync.Outcome(s.calls.fsync(h.fd)); err != nil {
 		s.lose(d, h.path, err)
 	}
-}
-
-// atOnce calls f for 0 to n-1, several in parallel, and returns when all calls are
-// done.
-func atOnce(n int, f func(i int)) {
-	if n == 1 {
-		f(0)
-		return
-	}
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(n, syncsAtOnce) {
-		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				f(i)
-			}
-		})
-	}
-	wg.Wait()
 }

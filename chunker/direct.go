@@ -2,8 +2,6 @@ package chunker
 
 import (
 	"math"
-	"os"
-	"reflect"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -16,11 +14,6 @@ const (
 	// writeDirectFrom is the size of a file from which auto writes past the page cache. It is
 	// synced before it gets its name, so the disk has all of it to write in any case.
 	writeDirectFrom = 4 << 20
-	// readDirectFrom is the size of a file from which auto reads past the page cache. What
-	// is smaller gains less by that, and a server whose tree many nodes fetch keeps it cached.
-	readDirectFrom = 64 << 20
-	// leastDirect is the least that is read or written past the page cache at once.
-	leastDirect = 64 << 10
 	// leastAheadBytes and mostAheadBytes bound how much space is allocated at a time: three
 	// times as much as the file has. What a file that is cut off by a kill holds in vain is no
 	// more. Each fallocate(2) waits for all writes of the file that are under way, and lets
@@ -30,61 +23,10 @@ const (
 	mostAheadBytes  = 1 << 30
 )
 
-// alignment is what O_DIRECT asks for (statx(2), STATX_DIOALIGN).
-type alignment struct {
-	memory uintptr // of addresses
-	bytes  int64   // of offsets and lengths
-}
-
-// alignmentOf asks for the alignment of an open file. Offsets and lengths are those of
-// pages, too, so that nothing that is written past the page cache shares a page with what
-// is not. Without DirectAlignment that is what most disks take.
-func alignmentOf(fd int) (alignment, error) {
-	page := int64(os.Getpagesize())
-	a := alignment{memory: uintptr(page), bytes: page}
-	var st unix.Statx_t
-	err := fsys.Uninterrupted(func() error { return unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st) })
-	if err != nil || st.Mask&unix.STATX_DIOALIGN == 0 {
-		return a, nil
-	}
-	if st.Dio_offset_align == 0 || st.Dio_mem_align == 0 {
-		return a, unix.EOPNOTSUPP
-	}
-	a.memory = uintptr(st.Dio_mem_align)
-	if int64(st.Dio_offset_align)%page == 0 {
-		a.bytes = int64(st.Dio_offset_align)
-	}
-	return a, nil
-}
-
-// fits returns how many bytes of p, which belong at off in a file, can go past the page
-// cache. The rest, less than a page, cannot.
-func (a alignment) fits(p []byte, off int64) int {
-	if len(p) < leastDirect || off%a.bytes != 0 || reflect.ValueOf(p).Pointer()%a.memory != 0 {
-		return 0
-	}
-	return int(int64(len(p)) / a.bytes * a.bytes)
-}
-
-// openDirect opens an open file a second time, past the page cache. It needs the rights
-// on the file that flags ask for.
-func openDirect(fd, flags int) (int, alignment, error) {
-	direct, err := fsys.Reopen(fd, flags|unix.O_DIRECT)
-	if err != nil {
-		return -1, alignment{}, err
-	}
-	a, err := alignmentOf(direct)
-	if err != nil {
-		fsys.CloseQuietly(direct)
-		return -1, a, err
-	}
-	return direct, a, nil
-}
-
 // directWriter writes a file past the page cache. The Temp owns it.
 type directWriter struct {
 	fd    int
-	align alignment
+	align fsys.Alignment
 	dev   *deviceRungs
 
 	mu sync.Mutex
@@ -108,7 +50,7 @@ func (t *Temp) beginDirect(dev *deviceRungs) (*directWriter, error) {
 	case t.sharesPages(), t.sparse:
 		d.allocated = math.MaxInt64 // it has its space or shares it, or has its size
 	default:
-		err = d.allocate(t, min(t.size, d.allocated+leastDirect))
+		err = d.allocate(t, min(t.size, d.allocated+fsys.LeastDirect))
 		if isNoRung(err) && t.sink.opt.IO == fileset.IODirect {
 			// The file system has no fallocate(2), as NFS before 4.2: each write gets its own space.
 			d.allocated, err = math.MaxInt64, nil
@@ -123,12 +65,12 @@ func (t *Temp) beginDirect(dev *deviceRungs) (*directWriter, error) {
 
 // openToWrite opens the file past the page cache. The mode of a file that is made may keep
 // even its owner from opening it again to write.
-func (t *Temp) openToWrite() (int, alignment, error) {
-	fd, align, err := openDirect(t.fd, unix.O_WRONLY)
+func (t *Temp) openToWrite() (int, fsys.Alignment, error) {
+	fd, align, err := fsys.OpenDirect(t.fd, unix.O_WRONLY)
 	if err != unix.EACCES || t.origin.inPlace || fsys.Fchmod(t.fd, t.have|0o200) != nil {
 		return fd, align, err
 	}
-	fd, align, err = openDirect(t.fd, unix.O_WRONLY)
+	fd, align, err = fsys.OpenDirect(t.fd, unix.O_WRONLY)
 	if back := fsys.Fchmod(t.fd, t.have); back != nil && err == nil {
 		fsys.CloseQuietly(fd)
 		return -1, align, back
@@ -148,7 +90,7 @@ func (d *directWriter) allocate(t *Temp, end int64) error {
 	}
 	ahead := min(max(3*d.allocated, leastAheadBytes), mostAheadBytes)
 	free, _ := fsys.FreeBytes(t.fd)
-	ahead = min(ahead, free/2/d.align.bytes*d.align.bytes)
+	ahead = min(ahead, free/2/d.align.Bytes*d.align.Bytes)
 	to := min(max(end, d.allocated+ahead), t.size)
 	err := d.allocateTo(t, to)
 	if err != nil && to > end {
@@ -199,7 +141,7 @@ func (d *directWriter) close() error {
 // write writes a part of p past the page cache, from its beginning on: all of it but its
 // end, or nothing where that is not possible.
 func (d *directWriter) write(t *Temp, p []byte, off int64) (int, error) {
-	n := d.align.fits(p, off)
+	n := d.align.Fits(p, off)
 	if n == 0 {
 		return 0, nil
 	}
@@ -218,7 +160,7 @@ func (d *directWriter) write(t *Temp, p []byte, off int64) (int, error) {
 		if err != nil {
 			return done, err
 		}
-		if done += m; int64(done)%d.align.bytes != 0 {
+		if done += m; int64(done)%d.align.Bytes != 0 {
 			break // the page cache takes the rest
 		}
 	}

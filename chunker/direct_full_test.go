@@ -33,12 +33,12 @@ func TestSpaceAskedForInVain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !temp.WritesDirectly(leastDirect) {
+		if !temp.WritesDirectly(fsys.LeastDirect) {
 			t.Skip("a loop device whose file takes no O_DIRECT")
 		}
 		d := temp.io.direct.Load()
-		for off := int64(0); off < written; off += leastDirect {
-			if _, err := temp.WriteAt(bytes.Repeat([]byte("x"), leastDirect), off); err != nil {
+		for off := int64(0); off < written; off += fsys.LeastDirect {
+			if _, err := temp.WriteAt(bytes.Repeat([]byte("x"), fsys.LeastDirect), off); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -62,7 +62,7 @@ func TestSpaceAskedForInVain(t *testing.T) {
 	if st, err := os.Stat(filepath.Join(dir, "stream")); err != nil || st.Size() != written {
 		t.Errorf("%v: %+v", err, st)
 	}
-	if got := blocksOf(t, filepath.Join(dir, "stream")); got > written+leastDirect {
+	if got := blocksOf(t, filepath.Join(dir, "stream")); got > written+fsys.LeastDirect {
 		t.Errorf("%d bytes of the disk for %d", got, written)
 	}
 	f := newPartialFile("f", 40)
@@ -96,12 +96,12 @@ func TestSpaceAheadIsHalfOfWhatIsFree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !temp.WritesDirectly(leastDirect) {
+	if !temp.WritesDirectly(fsys.LeastDirect) {
 		t.Skip("a loop device whose file takes no O_DIRECT")
 	}
-	for off := int64(0); off < 40<<20; off += leastDirect {
+	for off := int64(0); off < 40<<20; off += fsys.LeastDirect {
 		before := free()
-		if _, err := temp.WriteAt(make([]byte, leastDirect), off); err != nil {
+		if _, err := temp.WriteAt(make([]byte, fsys.LeastDirect), off); err != nil {
 			t.Fatal(err)
 		}
 		if now := free(); now < before/2-1<<20 {
@@ -125,7 +125,7 @@ func TestSpaceAheadBelowALimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const written = leastAheadBytes + leastDirect
+	const written = leastAheadBytes + fsys.LeastDirect
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestSpaceAheadBelowALimit(t *testing.T) {
 			t.Fatalf("at byte %d of %d that may be: %v", off, written, err)
 		}
 	}
-	if _, err := temp.WriteAt(piece[:leastDirect], written); !errors.Is(err, unix.EFBIG) {
+	if _, err := temp.WriteAt(piece[:fsys.LeastDirect], written); !errors.Is(err, unix.EFBIG) {
 		t.Errorf("beyond the limit: %v", err)
 	}
 	if got := s.Wrote().Of(fileset.IODirect); got != written {
@@ -165,7 +165,7 @@ func TestSpaceAheadBehindAnEndThatCameFirst(t *testing.T) {
 	noLeaks(t)
 	dir := directDir(t)
 	s := sinkInto(t, dir, SinkOptions{IO: fileset.IODirect})
-	want := randomBytes(16*leastDirect + 100)
+	want := randomBytes(16*fsys.LeastDirect + 100)
 	e := fileEntry("f", "")
 	e.Size = int64(len(want))
 	temp, err := s.Create(e, nil)
@@ -178,12 +178,12 @@ func TestSpaceAheadBehindAnEndThatCameFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(16*leastDirect, len(want))
-	write(0, leastDirect)
+	write(16*fsys.LeastDirect, len(want))
+	write(0, fsys.LeastDirect)
 	if got := blocksOf(t, filepath.Join(dir, temp.name)); got < e.Size {
 		t.Errorf("%d bytes allocated of %d", got, e.Size)
 	}
-	write(leastDirect, 16*leastDirect)
+	write(fsys.LeastDirect, 16*fsys.LeastDirect)
 	if err := errors.Join(temp.Finish(), s.Publish([]*Temp{temp})[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -200,12 +200,12 @@ func TestSpaceAheadBehindAnEndThatCameFirst(t *testing.T) {
 func TestDirectWithoutSpaceAhead(t *testing.T) {
 	d := serveByFUSE(t)
 	d.has(true)
-	want := randomBytes(4*leastDirect + 100)
+	want := randomBytes(4*fsys.LeastDirect + 100)
 	for _, tc := range []struct {
 		io     fileset.IOMode
 		size   int64
 		direct int64
-	}{{fileset.IODirect, int64(len(want)), 4 * leastDirect}, {fileset.IOAuto, writeDirectFrom, 0}} {
+	}{{fileset.IODirect, int64(len(want)), 4 * fsys.LeastDirect}, {fileset.IOAuto, writeDirectFrom, 0}} {
 		t.Run(tc.io.String(), func(t *testing.T) {
 			s := sinkInto(t, d.mount, SinkOptions{IO: tc.io})
 			pretendDisk(s)

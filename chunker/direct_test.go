@@ -49,7 +49,7 @@ func triesDirect(dir string) error {
 	if fsys.IsMemory(int64(st.Type)) {
 		return errNoDisk
 	}
-	fd, _, err := openDirect(int(f.Fd()), unix.O_WRONLY)
+	fd, _, err := fsys.OpenDirect(int(f.Fd()), unix.O_WRONLY)
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func TestAutoChoosesRung(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := temp.WritesDirectly(leastDirect); got != (tc.want == fileset.IODirect) {
+			if got := temp.WritesDirectly(fsys.LeastDirect); got != (tc.want == fileset.IODirect) {
 				t.Errorf("WritesDirectly: %v", got)
 			}
 			if _, err := temp.WriteAt(make([]byte, 1<<20), 0); err != nil {
@@ -204,7 +204,7 @@ func TestAutoChoosesRung(t *testing.T) {
 // asked for is an error that says so.
 func TestRungThatIsNotThere(t *testing.T) {
 	noLeaks(t)
-	big := bytes.Repeat([]byte("x"), leastDirect)
+	big := bytes.Repeat([]byte("x"), fsys.LeastDirect)
 	e := fileEntry("f", string(big))
 	write := func(s *Sink, size int64) error {
 		e.Size = size
@@ -244,7 +244,7 @@ func TestRungThatIsNotThere(t *testing.T) {
 		pretendDisk(s)
 		has := &s.deviceOf(s.base).rungs
 		has.dropsBehind = true
-		if err := write(s, writeDirectFrom); err != nil || s.Wrote().Of(fileset.IOBuffered) != leastDirect || !has.noDirect.Load() || !has.noDontCache.Load() {
+		if err := write(s, writeDirectFrom); err != nil || s.Wrote().Of(fileset.IOBuffered) != fsys.LeastDirect || !has.noDirect.Load() || !has.noDontCache.Load() {
 			t.Errorf("auto: %v, %d bytes", err, s.Wrote().Of(fileset.IOBuffered))
 		}
 	})
@@ -256,13 +256,13 @@ func TestRungThatIsNotThere(t *testing.T) {
 			t.Skip("the kernel is of a release before 6.16")
 		}
 		err := write(s, writeDirectFrom)
-		if err != nil || (s.Wrote().Of(fileset.IODontCache) != leastDirect && !has.noDontCache.Load()) || s.Wrote().Of(fileset.IODirect) != 0 {
+		if err != nil || (s.Wrote().Of(fileset.IODontCache) != fsys.LeastDirect && !has.noDontCache.Load()) || s.Wrote().Of(fileset.IODirect) != 0 {
 			t.Errorf("auto: %v, %d bytes without keeping them cached", err, s.Wrote().Of(fileset.IODontCache))
 		}
 	})
 	t.Run("dontcache", func(t *testing.T) {
 		s := sinkInto(t, fastDir(t), SinkOptions{IO: fileset.IODontCache})
-		if err := write(s, e.Size); !errors.Is(err, ErrNoRung) && s.Wrote().Of(fileset.IODontCache) != leastDirect {
+		if err := write(s, e.Size); !errors.Is(err, ErrNoRung) && s.Wrote().Of(fileset.IODontCache) != fsys.LeastDirect {
 			t.Error(err)
 		}
 	})
@@ -290,17 +290,17 @@ func TestSpaceAheadOnAFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !temp.WritesDirectly(leastDirect) {
+	if !temp.WritesDirectly(fsys.LeastDirect) {
 		t.Skip("tmpfs takes O_DIRECT from Linux 6.6 on")
 	}
-	piece := bytes.Repeat([]byte("x"), leastDirect)
+	piece := bytes.Repeat([]byte("x"), fsys.LeastDirect)
 	var off int64
 	for err == nil {
 		if _, err = temp.WriteAt(piece, off); err == nil {
-			off += leastDirect
+			off += fsys.LeastDirect
 		}
 	}
-	if !errors.Is(err, ErrNoSpace) || off < before-2*leastDirect {
+	if !errors.Is(err, ErrNoSpace) || off < before-2*fsys.LeastDirect {
 		t.Errorf("full after %d bytes of %d: %v", off, before, err)
 	}
 	if err := temp.Discard(); err != nil {
@@ -320,8 +320,8 @@ func TestSpaceAheadOnAFullDisk(t *testing.T) {
 	if got := blocksOf(t, filepath.Join(dir, temp.name)); got != e.Size {
 		t.Errorf("%d bytes allocated of %d", got, e.Size)
 	}
-	if now := free(); now != before-leastDirect {
-		t.Errorf("%d bytes free after %d written, %d before", now, leastDirect, before)
+	if now := free(); now != before-fsys.LeastDirect {
+		t.Errorf("%d bytes free after %d written, %d before", now, fsys.LeastDirect, before)
 	}
 	if err := temp.Discard(); err != nil {
 		t.Error(err)
@@ -370,7 +370,7 @@ func TestDirectFileThatWasCutOff(t *testing.T) {
 // What was in the page cache of a file is not seen any more behind a write past it.
 func TestDirectWriteInPlaceOfCachedPages(t *testing.T) {
 	dir := directDir(t)
-	old, now := randomBytes(4*leastDirect), bytes.Repeat([]byte("new "), leastDirect)
+	old, now := randomBytes(4*fsys.LeastDirect), bytes.Repeat([]byte("new "), fsys.LeastDirect)
 	if err := os.WriteFile(dir+"/f", old, 0o600); err != nil { // its pages are dirty
 		t.Fatal(err)
 	}
@@ -380,11 +380,11 @@ func TestDirectWriteInPlaceOfCachedPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for at := 0; at < len(now); at += 2 * leastDirect {
-		if _, err := temp.WriteAt(now[at:at+leastDirect], int64(at)); err != nil {
+	for at := 0; at < len(now); at += 2 * fsys.LeastDirect {
+		if _, err := temp.WriteAt(now[at:at+fsys.LeastDirect], int64(at)); err != nil {
 			t.Fatal(err)
 		}
-		copy(old[at:at+leastDirect], now[at:])
+		copy(old[at:at+fsys.LeastDirect], now[at:])
 	}
 	if err := errors.Join(temp.Finish(), s.Publish([]*Temp{temp})[0]); err != nil {
 		t.Fatal(err)
@@ -392,7 +392,7 @@ func TestDirectWriteInPlaceOfCachedPages(t *testing.T) {
 	if got, err := os.ReadFile(dir + "/f"); err != nil || !bytes.Equal(got, old) {
 		t.Errorf("%d bytes that differ, %v", len(got), err)
 	}
-	if s.Wrote().Of(fileset.IODirect) != 2*leastDirect {
+	if s.Wrote().Of(fileset.IODirect) != 2*fsys.LeastDirect {
 		t.Error("nothing went past the page cache")
 	}
 }
@@ -407,18 +407,18 @@ func TestDirectWriteOfAStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := randomBytes(leastDirect)
+	want := randomBytes(fsys.LeastDirect)
 	if _, err := temp.WriteAt(want, 0); err != nil {
 		t.Fatal(err)
 	}
-	temp.SetSize(leastDirect)
+	temp.SetSize(fsys.LeastDirect)
 	if err := errors.Join(temp.Finish(), s.Publish([]*Temp{temp})[0]); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(dir + "/f"); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%d bytes that differ, %v", len(got), err)
 	}
-	if got := blocksOf(t, dir+"/f"); got != leastDirect {
-		t.Errorf("%d bytes allocated for %d", got, leastDirect)
+	if got := blocksOf(t, dir+"/f"); got != fsys.LeastDirect {
+		t.Errorf("%d bytes allocated for %d", got, fsys.LeastDirect)
 	}
 }

@@ -17,9 +17,6 @@ import (
 // to something fails unless the directory lists that very name; see spelling.go. Nothing is
 // remembered for that of what was made.
 
-// inodeOf is the file that st is of.
-func inodeOf(st *unix.Stat_t) manifest.Inode { return manifest.Inode{Dev: st.Dev, Ino: st.Ino} }
-
 // folding is whether a directory, or a file system, takes different names for the same.
 type folding = uint32
 

@@ -8,7 +8,6 @@ import (
 
 	"gdrcp/internal/fileset"
 	"gdrcp/internal/fsys"
-	"gdrcp/manifest"
 )
 
 // access returns the ACL that an entry gets which has owner and group in st. What granted says
@@ -34,38 +33,6 @@ func (a *Attributes) acls() fsys.ACLs {
 		return fsys.ACLs{}
 	}
 	return a.ACLs
-}
-
-// ACLs reads the ACLs of an entry that Walk found: a file or directory.
-func (t *Tree) ACLs(f *Found) (is fsys.ACLs, err error) {
-	if f.Entry.Type == manifest.Symlink {
-		return is, nil
-	}
-	if _, none := t.fileSystems.withoutACLs.Load(f.Stamp.Dev); none {
-		return is, nil
-	}
-	path := f.Entry.Path
-	parent, leaf, err := t.locate(path)
-	if err != nil {
-		return is, t.lost("read ACL of", path, err)
-	}
-	defer parent.release()
-	calls := fsys.XattrsOfLink(parent.fd, leaf)
-	if t.follow {
-		fd, err := t.openEntry(parent, leaf, path, unix.O_RDONLY|unix.O_NONBLOCK)
-		if err != nil {
-			return is, t.lost("open", path, err)
-		}
-		defer fsys.CloseQuietly(fd)
-		calls = fsys.XattrsOfFD(fd)
-	}
-	if is.Access, err = calls.ACL(fsys.AccessACL); err == nil && f.Entry.Type == manifest.Dir {
-		is.Default, err = calls.ACL(fsys.DefaultACL)
-	}
-	if fsys.LacksACLs(err) {
-		return fsys.ACLs{}, nil
-	}
-	return is, opErr("read ACL of", path, err)
 }
 
 // aclsOf are the ACLs of an entry, by its calls; dir says that it is a directory.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/chunker/internal/sorted"
 	"gdrcp/internal/fileset"
 	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
@@ -28,21 +29,21 @@ const (
 // ListBuilder sorts any number of names. More than 4 MiB of names go to unlinked
 // temporary files.
 type ListBuilder struct {
-	stack *nameStack
-	names nameList
+	stack *sorted.Stack
+	names sorted.Names
 	last  string // the path that was added last
 	key   []byte
 }
 
 // NewListBuilder returns a builder without names. Finish or Close it.
 func NewListBuilder() *ListBuilder {
-	b := &ListBuilder{stack: newNameStack()}
-	b.names = b.stack.begin()
+	b := &ListBuilder{stack: sorted.NewStack()}
+	b.names = b.stack.Begin()
 	return b
 }
 
 // Close frees what the builder holds. What Finish returned stays.
-func (b *ListBuilder) Close() error { return b.stack.spill.close() }
+func (b *ListBuilder) Close() error { return b.stack.Spill.Close() }
 
 // Add adds a name, read as by CleanListed, and the directories on the way to
 // it. Errors wrap manifest.ErrPath where no entry can have such a name.
@@ -80,12 +81,12 @@ func (b *ListBuilder) add(path string, flags byte) error {
 		path = ""
 	}
 	b.key = append(append(b.key[:0], path...), 0, flags)
-	return b.stack.add(&b.names, b.key)
+	return b.stack.Add(&b.names, b.key)
 }
 
 // Finish sorts the names. After that the builder can only be closed.
 func (b *ListBuilder) Finish() (*List, error) {
-	if err := b.stack.finish(&b.names); err != nil {
+	if err := b.stack.Finish(&b.names); err != nil {
 		return nil, err
 	}
 	w := listWriter{list: &List{}}
@@ -110,7 +111,7 @@ type listWriter struct {
 
 func (w *listWriter) fill(b *ListBuilder) error {
 	for {
-		key, more := b.stack.peek(&b.names)
+		key, more := b.stack.Peek(&b.names)
 		if !more {
 			return w.emit()
 		}
@@ -122,7 +123,7 @@ func (w *listWriter) fill(b *ListBuilder) error {
 			w.path, w.flags, w.begun = append(w.path[:0], path...), 0, true
 		}
 		w.flags |= flags
-		if err := b.stack.advance(&b.names); err != nil {
+		if err := b.stack.Advance(&b.names); err != nil {
 			return err
 		}
 	}
@@ -137,7 +138,7 @@ func (w *listWriter) emit() error {
 	w.buf = append(w.buf, w.flags)
 	w.buf = binary.NativeEndian.AppendUint16(w.buf, uint16(len(w.path)))
 	w.buf = append(w.buf, w.path...)
-	if len(w.buf) < namesBudgetBytes {
+	if len(w.buf) < sorted.BudgetBytes {
 		return nil
 	}
 	return w.spill()

@@ -87,8 +87,8 @@ func TestLargeList(t *testing.T) {
 	noLeaks(t)
 	rng := rand.New(rand.NewPCG(3, 3))
 	b := NewListBuilder()
-	b.stack.budget, b.stack.minRun = 64<<10, 4<<10
-	b.names = b.stack.begin()
+	b.stack.Budget, b.stack.MinRun = 64<<10, 4<<10
+	b.names = b.stack.Begin()
 	want := map[string]bool{}
 	long := strings.Repeat("n", 200)
 	for range 30_000 {

@@ -105,7 +105,7 @@ func (t *listing) below(dir string) []byte {
 // peek returns the next name in the level's directory, from the directory or from the
 // list.
 func (w *Walker) peek(l *level) ([]byte, bool) {
-	name, more := w.names.peek(&l.names)
+	name, more := w.names.Peek(&l.names)
 	if w.list == nil {
 		return name, more
 	}
@@ -120,10 +120,10 @@ func (w *Walker) peek(l *level) ([]byte, bool) {
 func (w *Walker) advance(l *level) error {
 	t := w.list
 	if t == nil {
-		return w.names.advance(&l.names)
+		return w.names.Advance(&l.names)
 	}
 	chosen, _ := w.peek(l)
-	name, more := w.names.peek(&l.names)
+	name, more := w.names.Peek(&l.names)
 	t.inDir = more && bytes.Equal(name, chosen)
 	t.item = fileset.Listed{}
 	listed := bytes.Equal(t.below(l.path), chosen) && !t.ended
@@ -131,7 +131,7 @@ func (w *Walker) advance(l *level) error {
 		t.item = t.head
 	}
 	if t.inDir {
-		if err := w.names.advance(&l.names); err != nil {
+		if err := w.names.Advance(&l.names); err != nil {
 			return err
 		}
 	}

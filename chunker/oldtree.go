@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/chunker/internal/sorted"
 	"gdrcp/internal/fileset"
 	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
@@ -83,7 +84,7 @@ func (s *Sink) Replaced(looked func(), stop <-chan struct{}) *Surplus {
 func (u *Surplus) List(told func(Removal)) error {
 	rules := *u.rules
 	rules.Told = told
-	return u.eachFound(&remover{sink: &Sink{}, names: newNameStack(), rules: &rules})
+	return u.eachFound(&remover{sink: &Sink{}, names: sorted.NewStack(), rules: &rules})
 }
 
 // takeOld goes past a name that the source has, too. What is at the name is lost if one of both
@@ -149,7 +150,7 @@ var errNotAllGone = errors.New("not all of it could be removed; gdrcp clean trie
 // follows no link, and leaves alone what else may have got the name. It reports each entry, and
 // reports whether the name is free.
 func removeTree(dirfd int, name string, only manifest.Inode, looked func(), told func(Removal), stop <-chan struct{}) bool {
-	r := &remover{sink: &Sink{}, names: newNameStack(), only: only, rules: &DeleteRules{
+	r := &remover{sink: &Sink{}, names: sorted.NewStack(), only: only, rules: &DeleteRules{
 		StaysOn: true, Most: -1, Told: told, Looked: looked, Stop: stop,
 	}}
 	defer r.close()

@@ -203,13 +203,13 @@ func TestMarkIsNotCopied(t *testing.T) {
 		t.Fatal("the tree has no mark")
 	}
 	calls, h := fsys.XattrsOfFD(fd), s.base
-	if x, err := readXattrs(&calls, false); err != nil || x.Has(treeMark) {
+	if x, err := readXattrs(&calls, false); err != nil || x.Has(fileset.TreeMark) {
 		t.Errorf("read %q, %v", x, err)
 	}
 	if err := s.replaceXattrs(calls, nil, ".", h); err != nil {
 		t.Error(err)
 	}
-	forged := fileset.Xattrs(append([]byte{byte(len(treeMark))}, treeMark...))
+	forged := fileset.Xattrs(append([]byte{byte(len(fileset.TreeMark))}, fileset.TreeMark...))
 	if err := s.replaceXattrs(calls, append(append(forged, 1), '!'), ".", h); err != nil {
 		t.Error(err)
 	}

@@ -1,10 +1,10 @@
 package chunker
 
 import (
+	"golang.org/x/sys/unix"
+
 	"gdrcp/internal/fsys"
 )
-
-import "golang.org/x/sys/unix"
 
 // Uncached reports whether a read of a range is to be expected to wait, for the disk or a server:
 // whether the kernel has less than half of it in memory. It is false of a short range, of a
@@ -25,7 +25,7 @@ func (t *Temp) Uncached(off, n int64) bool {
 
 // uncached is Uncached with the lock held that keeps the file open.
 func (t *Temp) uncached(off, n int64) bool {
-	if n < leastDirect {
+	if n < fsys.LeastDirect {
 		return false
 	}
 	if on := t.sink.deviceOf(t.dir); on == nil || fsys.IsMemory(on.rungs.fsType) {

@@ -23,7 +23,7 @@ func (t *Tree) ReadBy(r fileset.IOMode) { t.io = r }
 type directReader struct {
 	choose sync.Once
 	fd     int // -1 where the file has no such rung
-	align  alignment
+	align  fsys.Alignment
 	gone   atomic.Bool // a later read was refused
 
 	probing sync.Once
@@ -37,7 +37,7 @@ func (f *File) chosenDirect() bool {
 		if !f.tree.readsDirectly(fsys.Statfs(f.fd).Type, f.opened.Size) {
 			return
 		}
-		if fd, align, err := openDirect(f.fd, unix.O_RDONLY); err == nil {
+		if fd, align, err := fsys.OpenDirect(f.fd, unix.O_RDONLY); err == nil {
 			f.direct.fd, f.direct.align = fd, align
 		}
 	})
@@ -59,7 +59,7 @@ func (t *Tree) readsDirectly(fsType, size int64) bool {
 // Uncached reports whether ReadPart of p from byte off on is to go past the page cache, and
 // so waits for the disk. Other reads of the file can be under way meanwhile.
 func (f *File) Uncached(p []byte, off int64) bool {
-	if len(p) < leastDirect || !f.chosenDirect() || f.direct.align.fits(p, off) == 0 {
+	if len(p) < fsys.LeastDirect || !f.chosenDirect() || f.direct.align.Fits(p, off) == 0 {
 		return false
 	}
 	return f.tree.io == fileset.IODirect || f.mostlyUncached(off, int64(len(p)))
@@ -107,7 +107,7 @@ func (d *directReader) isUncachedAt(fd int, off int64) bool {
 // readDirect reads from the beginning of p on past the page cache: all of it but its end,
 // less where the file ends, or nothing where that is not possible.
 func (f *File) readDirect(p []byte, off int64) (int, error) {
-	n := f.direct.align.fits(p, off)
+	n := f.direct.align.Fits(p, off)
 	done := 0
 	for done < n {
 		m, err := unix.Pread(f.direct.fd, p[done:n], off+int64(done))
@@ -121,7 +121,7 @@ func (f *File) readDirect(p []byte, off int64) (int, error) {
 			return done, opErr("read", f.path, err)
 		}
 		f.tree.read.Add(fileset.IODirect, m)
-		if done += m; m == 0 || int64(done)%f.direct.align.bytes != 0 {
+		if done += m; m == 0 || int64(done)%f.direct.align.Bytes != 0 {
 			break // the rest is told by the page cache
 		}
 	}
@@ -137,3 +137,7 @@ func (d *directReader) close() {
 		}
 	}
 }
+
+// readDirectFrom is the size of a file from which auto reads past the page cache. What
+// is smaller gains less by that, and a server whose tree many nodes fetch keeps it cached.
+const readDirectFrom = 64 << 20

@@ -87,7 +87,7 @@ func TestDirectReadsGiveWhatTheFileHolds(t *testing.T) {
 				}
 				direct := int64(0)
 				if rung == fileset.IODirect {
-					for left := size; left >= leastDirect; left -= 1 << 20 {
+					for left := size; left >= fsys.LeastDirect; left -= 1 << 20 {
 						direct += int64(min(left, 1<<20) / 4096 * 4096)
 					}
 				}
@@ -249,7 +249,7 @@ func TestBasisTellsWhatWaits(t *testing.T) {
 	if _, err := fsys.CachedBytes(b.temp.fd, 0, part); err != nil {
 		t.Skipf("the kernel does not tell what is cached: %v", err)
 	}
-	if b.Uncached(part, leastDirect-1) {
+	if b.Uncached(part, fsys.LeastDirect-1) {
 		t.Error("a short read waits")
 	}
 	if !b.Uncached(part, 2*part) {

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/chunker/internal/sorted"
 	"gdrcp/internal/fileset"
 	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
@@ -66,12 +67,12 @@ func (r *DeleteRules) looked() {
 
 // remover removes files and trees. It follows no link: it removes a name in a directory
 // that it has open, and a directory's contents before its name. It keeps the names of
-// the directories on its way in a nameStack, and at most two directories open, whatever
+// the directories on its way in a Stack, and at most two directories open, whatever
 // the depth.
 type remover struct {
 	sink  *Sink
 	rules *DeleteRules
-	names *nameStack
+	names *sorted.Stack
 	way   []doomed
 	path  []byte // of the directory on the way that is deepest
 	// inTheWay: the first name to remove is in the place of an entry. The rules have
@@ -90,16 +91,16 @@ type doomed struct {
 	name      string
 	pathBytes int // length of the remover's path up to and including this directory
 	inode     manifest.Inode
-	names     nameList
+	names     sorted.Names
 	left      bool // something in it stays
 	was       widened
 }
 
 func (s *Sink) newRemover() *remover {
-	return &remover{sink: s, rules: s.deletes, names: newNameStack()}
+	return &remover{sink: s, rules: s.deletes, names: sorted.NewStack()}
 }
 
-func (r *remover) close() { _ = r.names.spill.close() }
+func (r *remover) close() { _ = r.names.Spill.Close() }
 
 // remove removes what is at name in a directory, with all its contents if that is a
 // directory too. It reports whether the name is free afterwards.
@@ -177,7 +178,7 @@ func (r *remover) next() (name string, more bool) {
 		d.left = true
 		return "", false
 	}
-	next, more := r.names.peek(&d.names)
+	next, more := r.names.Peek(&d.names)
 	if !more {
 		return "", false
 	}
@@ -186,7 +187,7 @@ func (r *remover) next() (name string, more bool) {
 		return "", false
 	}
 	name = string(next)
-	if err := r.names.advance(&d.names); err != nil {
+	if err := r.names.Advance(&d.names); err != nil {
 		r.told(string(r.path), true, err)
 		d.left = true
 		return "", false
@@ -223,19 +224,19 @@ func (r *remover) enter(dirfd int, name, path string) (fd int, ok bool) {
 		r.told(path, true, err)
 		return -1, false
 	}
-	d := doomed{name: name, pathBytes: len(path), names: r.names.begin(), was: was}
+	d := doomed{name: name, pathBytes: len(path), names: r.names.Begin(), was: was}
 	var st unix.Stat_t
 	if err = fsys.Fstat(fd, &st); err == nil && len(r.way) == 0 && r.only != (manifest.Inode{}) && inodeOf(&st) != r.only {
 		err = ErrChanged
 	}
 	if err == nil {
-		err = r.names.readDir(&d.names, fd)
+		err = r.names.ReadDir(&d.names, fd)
 	}
 	if err == nil {
-		err = r.names.finish(&d.names)
+		err = r.names.Finish(&d.names)
 	}
 	if err != nil {
-		r.names.drop(&d.names)
+		r.names.Drop(&d.names)
 		d.was.restore(fd)
 		fsys.CloseQuietly(fd)
 		r.told(path, true, err)
@@ -313,7 +314,7 @@ func (r *remover) leave(fd, top int) (above int, gone bool) {
 // pop takes the deepest directory off the way.
 func (r *remover) pop() {
 	n := len(r.way) - 1
-	r.names.drop(&r.way[n].names)
+	r.names.Drop(&r.way[n].names)
 	r.way = r.way[:n]
 	r.path = r.path[:0]
 	if n > 0 {

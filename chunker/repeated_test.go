@@ -46,15 +46,15 @@ func TestWalkRepeatedNames(t *testing.T) {
 	slices.Sort(want)
 	for _, spill := range []bool{false, true} {
 		w := openLocal(t, false, Source{dir, "."}).Walk(true)
-		w.names.getdents = repeating()
+		w.names.Getdents = repeating()
 		if spill {
-			w.names.budget, w.names.minRun, w.names.spill.runs = 400, 200, 5
+			w.names.Budget, w.names.MinRun, w.names.Spill.Runs = 400, 200, 5
 		}
 		got, problems := drain(t, w)
 		if !slices.Equal(got, want) || len(problems) != 0 {
 			t.Errorf("spilled: %v: got %d entries, want %d: %q, %v", spill, len(got), len(want), got, problems)
 		}
-		if spill && w.names.spill.file == nil {
+		if spill && w.names.Spill.File == nil {
 			t.Error("nothing was spilled")
 		}
 		w.Close()

@@ -10,11 +10,6 @@ import (
 // directory at the same path. So each attempt compares the identity of the directories that
 // it works in with those of the attempt before.
 
-// RootID identifies the directory that the copy goes into: by its file system, inode and,
-// where the file system records it, time of birth. It does not depend on the process. It is
-// empty if the directory cannot be identified.
-func (s *Sink) RootID() string { return fsys.IdentityOf(s.base.fd) }
-
 // maxSourcesIdentified bounds how many of several sources RootID looks at.
 const maxSourcesIdentified = 256
 

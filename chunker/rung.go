@@ -1,31 +1,11 @@
 package chunker
 
 import (
-	"errors"
-	"fmt"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
-
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 )
-
-// ErrNoRung says that a file system does not have the rung that was asked for.
-var ErrNoRung = errors.New("the file system does not do this")
-
-// noRung is the error of a file whose file system does not have a rung that was forced.
-func noRung(op, path string, r fileset.IOMode, why error) error {
-	return &opError{op: op, path: path, kind: ErrNoRung, err: fmt.Errorf("%v I/O: %w", r, why)}
-}
-
-// errNoDisk is why a file system in memory has no rung past the page cache.
-var errNoDisk = errors.New("it is in memory")
-
-// isNoRung reports whether an error says that the file system does not have a rung: not
-// that this file or this disk has a problem.
-func isNoRung(err error) bool {
-	return err == errNoDisk || err == unix.EINVAL || err == unix.EOPNOTSUPP || err == unix.ENOSYS
-}
 
 // Wrote counts what was written to files, by rung.
 func (s *Sink) Wrote() *fileset.IOBytes { return &s.wrote }
@@ -39,4 +19,11 @@ type deviceRungs struct {
 	dropsBehind bool
 	// aheadBytes is how much space files have that is not written yet.
 	aheadBytes atomic.Int64
+}
+
+// AsksServer reports whether entries are made on a file system whose calls may wait for a
+// server.
+func (s *Sink) AsksServer() bool {
+	d := s.deviceOf(s.base)
+	return d != nil && fsys.AsksServer(uint32(d.rungs.fsType))
 }

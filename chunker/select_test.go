@@ -160,7 +160,7 @@ func TestWalkEnds(t *testing.T) {
 			}
 		}},
 		{"a directory without end", func(w *Walker, step func()) {
-			w.names.getdents = func(fd int, buf []byte) (int, error) {
+			w.names.Getdents = func(fd int, buf []byte) (int, error) {
 				step()
 				if _, err := unix.Seek(fd, 0, 0); err != nil {
 					return 0, err

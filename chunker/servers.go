@@ -7,13 +7,6 @@ import (
 	"gdrcp/internal/fsys"
 )
 
-// AsksServer reports whether entries are made on a file system whose calls may wait for a
-// server.
-func (s *Sink) AsksServer() bool {
-	d := s.deviceOf(s.base)
-	return d != nil && fsys.AsksServer(uint32(d.rungs.fsType))
-}
-
 // fileSystems are those of a tree's files.
 type fileSystems struct {
 	types sync.Map // by device number: uint32, of statfs(2)

@@ -270,7 +270,7 @@ func (s *Sink) giveName() error {
 	case marked:
 		_ = setTreeMark(fd, markWhole)
 	default:
-		_ = unix.Fremovexattr(fd, treeMark)
+		_ = unix.Fremovexattr(fd, fileset.TreeMark)
 	}
 	return err
 }

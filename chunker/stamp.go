@@ -88,3 +88,6 @@ func stampNow(fd int, name string) (Stamp, error) {
 	}
 	return Stamp{}, err
 }
+
+// inodeOf is the file that st is of.
+func inodeOf(st *unix.Stat_t) manifest.Inode { return manifest.Inode{Dev: st.Dev, Ino: st.Ino} }

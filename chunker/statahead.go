@@ -1,12 +1,7 @@
 package chunker
 
 import (
-	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
-
-	"gdrcp/internal/fsys"
 )
 
 // Where asking for a file's attributes takes long, as of a server, a walk would spend its
@@ -69,19 +64,6 @@ func (p *statPace) measures() bool {
 
 func (p *statPace) note(took time.Duration) { p.mean += (took - p.mean) / 4 }
 
-// sharedPace is a statPace that several goroutines use.
-type sharedPace struct {
-	mu   sync.Mutex
-	pace statPace
-}
-
-// with calls f with the pace, which no other goroutine uses meanwhile.
-func (p *sharedPace) with(f func(*statPace)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f(&p.pace)
-}
-
 // stat is describeAt for an entry of a level. What it asks for ahead are the level's names that
 // come next.
 func (w *Walker) stat(l *level, dir *dirHandle, leaf, path string) (attributes, error) {
@@ -104,7 +86,7 @@ func (w *Walker) stat(l *level, dir *dirHandle, leaf, path string) (attributes, 
 // lookAhead asks for the attributes of the level's next names. It returns when all answers
 // are there. Of a directory whose names were spilled only one name at a time is known.
 func (w *Walker) lookAhead(l *level, dir *dirHandle) {
-	names := w.names.ahead(&l.names, statsAhead)
+	names := w.names.Ahead(&l.names, statsAhead)
 	if len(names) < 2 {
 		return
 	}
@@ -116,37 +98,4 @@ func (w *Walker) lookAhead(l *level, dir *dirHandle) {
 		a.attributes, a.err = w.tree.describeAt(dir, names[i], l.childPath(names[i]))
 		a.took = time.Since(began)
 	})
-}
-
-// LooksAreSlow reports whether Look has taken long lately, so that LookAhead is worth its
-// while.
-func (s *Sink) LooksAreSlow() (slow bool) {
-	s.lookPace.with(func(p *statPace) { slow = p.isSlow() })
-	return slow
-}
-
-// LookAhead asks for what is at several entries' places at once, so that the kernel has it,
-// for seconds on most network file systems, when Look is called for each in turn. It
-// blocks until all have been asked for.
-func (s *Sink) LookAhead(paths []string) {
-	atOnce(len(paths), func(i int) {
-		var st unix.Stat_t
-		if target, err := s.target("look at", paths[i]); err == nil {
-			_ = s.lstat(target, &st)
-		}
-	})
-}
-
-// lookAt is fstatat(2) for Look, which is timed now and then.
-func (s *Sink) lookAt(h *dirHandle, leaf string, st *unix.Stat_t) error {
-	measures := false
-	s.lookPace.with(func(p *statPace) { measures = p.measures() })
-	if !measures {
-		return fsys.Fstatat(h.fd, leaf, st, unix.AT_SYMLINK_NOFOLLOW)
-	}
-	began := time.Now()
-	err := fsys.Fstatat(h.fd, leaf, st, unix.AT_SYMLINK_NOFOLLOW)
-	took := time.Since(began)
-	s.lookPace.with(func(p *statPace) { p.note(took) })
-	return err
 }

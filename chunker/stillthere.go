@@ -74,3 +74,8 @@ func isElsewhere(dir manifest.Inode, st *unix.Stat_t, err error) bool {
 	}
 	return inodeOf(st) != dir
 }
+
+// RootID identifies the directory that the copy goes into: by its file system, inode and,
+// where the file system records it, time of birth. It does not depend on the process. It is
+// empty if the directory cannot be identified.
+func (s *Sink) RootID() string { return fsys.IdentityOf(s.base.fd) }

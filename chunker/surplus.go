@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/chunker/internal/sorted"
 	"gdrcp/internal/fileset"
 	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
@@ -21,20 +22,20 @@ type Surplus struct {
 	sink   *Sink
 	rules  *DeleteRules
 	old    *oldTree // whose directories are compared, instead of the copy's, or nil
-	names  *nameStack
+	names  *sorted.Stack
 	levels []surplusLevel
 	last   string
 	begun  bool
 
-	list   spillFile
-	out    *runWriter // what was found, by path
-	record []byte     // of it, space for one
+	list   sorted.SpillFile
+	out    *sorted.RunWriter // what was found, by path
+	record []byte            // of it, space for one
 }
 
 // surplusLevel is a directory on the way.
 type surplusLevel struct {
 	path  string // of its entry; "" above the sources
-	names nameList
+	names sorted.Names
 	id    manifest.Inode // of the directory that was read
 	// topDev is the file system of the top above the directory, if the rules stay on
 	// that.
@@ -50,8 +51,8 @@ type surplusLevel struct {
 // Surplus begins a comparison of this sink's directories with the source's. The caller
 // closes the Surplus, before the sink. See AllowDelete.
 func (s *Sink) Surplus() *Surplus {
-	u := &Surplus{sink: s, rules: s.deletes, names: newNameStack()}
-	u.levels = []surplusLevel{{names: u.names.begin()}}
+	u := &Surplus{sink: s, rules: s.deletes, names: sorted.NewStack()}
+	u.levels = []surplusLevel{{names: u.names.Begin()}}
 	return u
 }
 
@@ -101,8 +102,8 @@ func (u *Surplus) Gone(path string) error {
 	if l.path != path {
 		return kindErr("compare", path, ErrOrder)
 	}
-	u.names.drop(&l.names)
-	l.names = u.names.begin()
+	u.names.Drop(&l.names)
+	l.names = u.names.Begin()
 	return nil
 }
 
@@ -145,7 +146,7 @@ func (u *Surplus) advance(path string, end bool) error {
 		if err := u.take(l, "", false); err != nil {
 			return err
 		}
-		u.names.drop(&l.names)
+		u.names.Drop(&l.names)
 		u.levels = u.levels[:len(u.levels)-1]
 	}
 }
@@ -160,7 +161,7 @@ func isPast(path, dir string) bool {
 // enter reads a directory of the destination. If it is missing, or is something else,
 // its entry's result says so, and enter returns no error.
 func (u *Surplus) enter(dir string) error {
-	l := surplusLevel{path: dir, names: u.names.begin()}
+	l := surplusLevel{path: dir, names: u.names.Begin()}
 	if err := u.readDir(&l, dir); err != nil {
 		var told *opError
 		if !errors.As(err, &told) || u.old != nil && len(u.levels) == 1 { // nothing is known of what would be lost
@@ -175,8 +176,8 @@ func (u *Surplus) enter(dir string) error {
 				}
 			}
 		}
-		u.names.drop(&l.names)
-		l.names = u.names.begin()
+		u.names.Drop(&l.names)
+		l.names = u.names.Begin()
 	}
 	u.levels = append(u.levels, l)
 	return nil
@@ -203,7 +204,7 @@ func (u *Surplus) readDir(l *surplusLevel, dir string) error {
 		return nil // nothing foreign is in it, or the rules keep out of it
 	}
 	h.reading.Lock()
-	err = u.names.readDir(&l.names, h.fd)
+	err = u.names.ReadDir(&l.names, h.fd)
 	h.reading.Unlock()
 	var errno unix.Errno
 	if errors.As(err, &errno) {
@@ -212,11 +213,11 @@ func (u *Surplus) readDir(l *surplusLevel, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := u.names.finish(&l.names); err != nil {
+	if err := u.names.Finish(&l.names); err != nil {
 		return err
 	}
 	l.id = h.inode
-	_, l.watched = u.names.peek(&l.names)
+	_, l.watched = u.names.Peek(&l.names)
 	return nil
 }
 
@@ -227,7 +228,7 @@ func (u *Surplus) readDir(l *surplusLevel, dir string) error {
 func (u *Surplus) take(l *surplusLevel, leaf string, isDir bool) error {
 	listed := false
 	for {
-		name, more := u.names.peek(&l.names)
+		name, more := u.names.Peek(&l.names)
 		if !more || (leaf != "" && string(name) > leaf) {
 			switch {
 			case leaf == "":
@@ -246,7 +247,7 @@ func (u *Surplus) take(l *surplusLevel, leaf string, isDir bool) error {
 				return err
 			}
 		}
-		if err := u.names.advance(&l.names); err != nil {
+		if err := u.names.Advance(&l.names); err != nil {
 			return err
 		}
 	}
@@ -288,15 +289,15 @@ func (u *Surplus) found(l *surplusLevel, name string) error {
 		return kindErr("replace", fileset.JoinPath(u.sink.dest, name), ErrForeign)
 	}
 	if u.out == nil {
-		list, err := u.list.begin()
+		list, err := u.list.Begin()
 		if err != nil {
 			return err
 		}
-		u.out = list.newRun()
+		u.out = list.NewRun()
 	}
 	u.record = binary.NativeEndian.AppendUint64(u.record[:0], l.id.Dev)
 	u.record = binary.NativeEndian.AppendUint64(u.record, l.id.Ino)
-	return u.out.add(append(u.record, fileset.JoinPath(l.path, name)...))
+	return u.out.Add(append(u.record, fileset.JoinPath(l.path, name)...))
 }
 
 // Remove removes what was found. Call it after End and after everything that the copy
@@ -313,24 +314,24 @@ func (u *Surplus) eachFound(r *remover) error {
 	if u.out == nil {
 		return nil
 	}
-	if err := u.out.flush(); err != nil {
+	if err := u.out.Flush(); err != nil {
 		return err
 	}
 	c := clearing{surplus: u, remover: r}
 	defer c.leave()
-	list := run{next: u.out.start, stop: u.list.size}
+	list := sorted.Run{Next: u.out.Start, Stop: u.list.Size}
 	for !r.stopped() {
-		if err := list.decode(u.list.file); err != nil || list.ended {
+		if err := list.Decode(u.list.File); err != nil || list.Ended {
 			return err
 		}
-		at := manifest.Inode{Dev: binary.NativeEndian.Uint64(list.name), Ino: binary.NativeEndian.Uint64(list.name[8:])}
-		c.remove(string(list.name[foundAt:]), at)
+		at := manifest.Inode{Dev: binary.NativeEndian.Uint64(list.Name), Ino: binary.NativeEndian.Uint64(list.Name[8:])}
+		c.remove(string(list.Name[foundAt:]), at)
 	}
 	return nil
 }
 
 // Close frees what the Surplus holds.
-func (u *Surplus) Close() error { return errors.Join(u.list.close(), u.names.spill.close()) }
+func (u *Surplus) Close() error { return errors.Join(u.list.Close(), u.names.Spill.Close()) }
 
 // clearing is the directory from which something is being removed.
 type clearing struct {

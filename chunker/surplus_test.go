@@ -126,7 +126,7 @@ func TestSurplusOfRandomTrees(t *testing.T) {
 		s, _ := deletingSink(t, dst, SinkOptions{}, DeleteRules{})
 		u := s.Surplus()
 		if seed%2 == 1 { // every directory's names go to a file
-			u.names.budget, u.names.minRun = 0, 0
+			u.names.Budget, u.names.MinRun = 0, 0
 		}
 		isDir := map[string]bool{}
 		w := openLocal(t, false, Source{src, "."}).Walk(true)
@@ -184,7 +184,7 @@ func TestSurplusGone(t *testing.T) {
 		s, told := deletingSink(t, dst, SinkOptions{}, DeleteRules{})
 		u := s.Surplus()
 		if spill {
-			u.names.budget, u.names.minRun = 0, 0
+			u.names.Budget, u.names.MinRun = 0, 0
 		}
 		err := errors.Join(u.Has(".", true), u.Has("d", true), u.Has("d-x", true), u.Gone("d"), u.Gone("e"), u.Gone("g"), u.Has("z", false))
 		if err := errors.Join(err, u.End(), u.Remove(), u.Close()); err != nil {

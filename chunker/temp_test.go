@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 )
 
 func TestConcurrentWrites(t *testing.T) {
@@ -182,7 +183,7 @@ func TestSparseFileHasItsSize(t *testing.T) {
 	if err := temp.Discard(); err != nil {
 		t.Error(err)
 	}
-	e.Size = leastDirect // nothing of it is written directly behind its end, nor does XFS reserve any
+	e.Size = fsys.LeastDirect // nothing of it is written directly behind its end, nor does XFS reserve any
 	if temp, err = s.Create(e, nil); err != nil {
 		t.Fatal(err)
 	}

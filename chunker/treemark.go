@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/fsys"
 )
 
@@ -14,9 +15,6 @@ import (
 // mark. A directory is replaced without a question only if it has one, and a directory with a
 // staging name is used or removed only if its mark allows that: if several users may write there,
 // anyone can rename a directory.
-
-// treeMark is the attribute. It is never copied (-X).
-const treeMark = "user.gdrcp.tree"
 
 // What a mark says of its tree.
 const (
@@ -48,7 +46,7 @@ func setTreeMark(fd int, says string) error {
 		return err
 	}
 	set := func() error {
-		return fsys.Uninterrupted(func() error { return unix.Fsetxattr(fd, treeMark, value, 0) })
+		return fsys.Uninterrupted(func() error { return unix.Fsetxattr(fd, fileset.TreeMark, value, 0) })
 	}
 	var st unix.Stat_t
 	if err = set(); err != unix.EACCES || fsys.Fstat(fd, &st) != nil || st.Mode&0o200 != 0 || fsys.Fchmod(fd, st.Mode&0o7777|0o200) != nil {
@@ -62,7 +60,7 @@ func setTreeMark(fd int, says string) error {
 func hasTreeMark(fd int, says ...string) (has, known bool) {
 	var buf [256]byte
 	var n int
-	err := fsys.Uninterrupted(func() (err error) { n, err = unix.Fgetxattr(fd, treeMark, buf[:]); return err })
+	err := fsys.Uninterrupted(func() (err error) { n, err = unix.Fgetxattr(fd, fileset.TreeMark, buf[:]); return err })
 	if err != nil {
 		return false, err != unix.EOPNOTSUPP && err != unix.ENOSYS
 	}

@@ -33,7 +33,7 @@ func markAs(t *testing.T, dir, says string) {
 		defer fsys.CloseQuietly(at)
 		value, err := markValue(at, markStaging)
 		if err == nil {
-			err = unix.Fsetxattr(fd, treeMark, value, 0)
+			err = unix.Fsetxattr(fd, fileset.TreeMark, value, 0)
 		}
 		if err != nil {
 			t.Fatal(err)

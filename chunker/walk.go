@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/chunker/internal/sorted"
 	"gdrcp/internal/fileset"
 	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
@@ -50,7 +51,7 @@ type level struct {
 	path    string // of its entry; "" above the sources
 	dir     *dirHandle
 	inode   manifest.Inode
-	names   nameList
+	names   sorted.Names
 	pending []pendingDir
 	take    takeMode
 	isInto  bool // the copy goes into it, see Avoid
@@ -72,7 +73,7 @@ type pendingDir struct {
 type Walker struct {
 	tree      *Tree
 	recursive bool
-	names     *nameStack
+	names     *sorted.Stack
 	levels    []level
 	last      string // at the top level, to notice equal names
 	repeats   int    // how often last came before
@@ -97,12 +98,12 @@ type Walker struct {
 // their full paths, except that "." comes first. Without recursive a
 // directory is a Problem. Close the Walker when done.
 func (t *Tree) Walk(recursive bool) *Walker {
-	return &Walker{tree: t, recursive: recursive, names: newNameStack(), link: make([]byte, unix.PathMax)}
+	return &Walker{tree: t, recursive: recursive, names: sorted.NewStack(), link: make([]byte, unix.PathMax)}
 }
 
 // EndWith makes Next fail with the cause of ctx once that has ended, however many names the
 // walk is passing over or reading. Call EndWith before Next.
-func (w *Walker) EndWith(ctx context.Context) { w.ctx, w.names.ended = ctx, w.ended }
+func (w *Walker) EndWith(ctx context.Context) { w.ctx, w.names.Ended = ctx, w.ended }
 
 // ended returns the error that ends the walk, if it is to end.
 func (w *Walker) ended() error {
@@ -119,7 +120,7 @@ func (w *Walker) Close() error {
 	}
 	w.levels = nil
 	w.started = true
-	return w.names.spill.close()
+	return w.names.Spill.Close()
 }
 
 func (l *level) release() {
@@ -190,13 +191,13 @@ func (l *level) childPath(name string) string {
 
 // pushSources begins with the level above the sources.
 func (w *Walker) pushSources() error {
-	l := level{names: w.names.begin()}
+	l := level{names: w.names.Begin()}
 	for _, name := range w.tree.sortedNames() {
-		if err := w.names.add(&l.names, []byte(name)); err != nil {
+		if err := w.names.Add(&l.names, []byte(name)); err != nil {
 			return err
 		}
 	}
-	if err := w.names.finish(&l.names); err != nil {
+	if err := w.names.Finish(&l.names); err != nil {
 		return err
 	}
 	w.levels = append(w.levels, l)
@@ -209,18 +210,18 @@ func (w *Walker) enter(path string, p pendingDir) error {
 	if err := w.hold(&l); err != nil {
 		return w.lost("open directory", path, err)
 	}
-	l.names, l.isInto = w.names.begin(), w.avoid.holds(l.inode)
+	l.names, l.isInto = w.names.Begin(), w.avoid.holds(l.inode)
 	var err error
 	if p.take < takeListed {
 		l.dir.reading.Lock()
-		err = w.names.readDir(&l.names, l.dir.fd)
+		err = w.names.ReadDir(&l.names, l.dir.fd)
 		l.dir.reading.Unlock()
 	}
 	if err == nil {
-		err = w.names.finish(&l.names)
+		err = w.names.Finish(&l.names)
 	}
 	if err != nil {
-		w.names.drop(&l.names)
+		w.names.Drop(&l.names)
 		l.dir.release()
 		return w.lost("read directory", path, err)
 	}
@@ -252,7 +253,7 @@ func (w *Walker) hold(l *level) error {
 
 func (w *Walker) leave() {
 	l := &w.levels[len(w.levels)-1]
-	w.names.drop(&l.names)
+	w.names.Drop(&l.names)
 	l.release()
 	w.levels = w.levels[:len(w.levels)-1]
 }

@@ -56,7 +56,7 @@ func TestWalkOrder(t *testing.T) {
 				w := openLocal(t, false, Source{Path: dir, Name: "."}).Walk(true)
 				defer w.Close()
 				if spill {
-					w.names.budget, w.names.minRun, w.names.spill.runs = 40, 20, 3
+					w.names.Budget, w.names.MinRun, w.names.Spill.Runs = 40, 20, 3
 				}
 				got, problems := drain(t, w)
 				if !slices.Equal(got, append([]string{"."}, want...)) {
@@ -65,7 +65,7 @@ func TestWalkOrder(t *testing.T) {
 				if len(problems) != 0 {
 					t.Error(problems)
 				}
-				if spill && len(want) > 10 && w.names.spill.file == nil {
+				if spill && len(want) > 10 && w.names.Spill.File == nil {
 					t.Error("nothing was spilled")
 				}
 			})

@@ -137,7 +137,7 @@ func (t *Temp) checkRange(n int, off int64) error {
 // compresses shows most files so.
 func (t *Temp) ExpectHoles() {
 	t.sparse = true
-	if !t.IsCopy() && t.size > leastDirect {
+	if !t.IsCopy() && t.size > fsys.LeastDirect {
 		_ = fsys.Uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) })
 	}
 }
@@ -147,14 +147,14 @@ func (t *Temp) ExpectHoles() {
 func (t *Temp) WritesDirectly(n int) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return t.state == tempOpen && n >= leastDirect && t.chosen() == fileset.IODirect
+	return t.state == tempOpen && n >= fsys.LeastDirect && t.chosen() == fileset.IODirect
 }
 
 func (t *Temp) write(p []byte, off int64) (n int, err error) {
 	if len(p) > 0 {
 		t.origin.dirty.Store(true) // before the first byte: a write that fails may have changed a part
 	}
-	if len(p) >= leastDirect {
+	if len(p) >= fsys.LeastDirect {
 		if t.chosen() == fileset.IODirect {
 			n, err = t.writeDirect(p, off)
 		}
@@ -315,7 +315,7 @@ func (e *earlySync) add(off, n int64) (from, bytes int64) {
 // so that the sync at its end does not wait for all of it. It asks for no result: an error
 // of writing is told by fsync(2), and only once.
 func (t *Temp) writeBack(off, n int64) {
-	if t.size < 2*earlyBytes || t.sink.opt.NoFsync || n < leastDirect || t.chosen() == fileset.IODontCache || !fsys.WritesEarly(t.sink.deviceOf(t.dir).rungs.fsType) {
+	if t.size < 2*earlyBytes || t.sink.opt.NoFsync || n < fsys.LeastDirect || t.chosen() == fileset.IODontCache || !fsys.WritesEarly(t.sink.deviceOf(t.dir).rungs.fsType) {
 		return
 	}
 	if from, bytes := t.io.early.add(off, n); bytes > 0 {

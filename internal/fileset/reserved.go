@@ -19,6 +19,9 @@ const (
 	stageDigits   = 16
 )
 
+// TreeMark is the attribute that marks a tree which appeared whole. It is never copied (-X).
+const TreeMark = "user.gdrcp.tree"
+
 // ErrReserved: the name has the form of the names of gdrcp's own files.
 var ErrReserved = errors.New("the name is reserved for gdrcp's temporary files, which may be removed")
 

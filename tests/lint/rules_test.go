@@ -7,50 +7,51 @@ import (
 )
 
 // everything that the engine and the packages below it consist of.
-var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "internal/dirsync", "internal/fileset", "internal/fsys", "chunker", "internal/audit", "internal/filter", "internal/numa", "internal/pattern", "manifest", "internal/trust", "internal/inherited", "internal/served", "internal/backlog", "internal/remote", "internal/printable", "xfer"}
+var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "internal/dirsync", "internal/fileset", "internal/fsys", "chunker", "chunker/internal/sorted", "internal/audit", "internal/filter", "internal/numa", "internal/pattern", "manifest", "internal/trust", "internal/inherited", "internal/served", "internal/backlog", "internal/remote", "internal/printable", "xfer"}
 
 // projectRules are the import rules of docs/design/architecture.md: imports point one way,
 // from the command line through the engine to the leaves.
 var projectRules = Rules{
 	Module: "gdrcp",
 	Imports: map[string][]string{
-		".":                      {"internal/cli"},
-		"internal/cli":           append([]string{"internal/cli/args", "internal/cmdline"}, everything...),
-		"xfer":                   {"rdma", "gpu", "chunker", "internal/fileset", "internal/filter", "internal/fsys", "internal/numa", "internal/pattern", "manifest", "internal/trust", "internal/printable", "xfer/internal/credit", "xfer/internal/door", "xfer/internal/fault", "xfer/internal/limit", "xfer/internal/result", "xfer/internal/ring", "xfer/internal/stat", "xfer/internal/wire"}, // no provider: internal/cli hands it in
-		"xfer/internal/credit":   {},
-		"xfer/internal/stat":     {},
-		"xfer/internal/limit":    {},
-		"xfer/internal/fault":    {"rdma", "chunker", "internal/fsys", "internal/printable", "internal/trust", "xfer/internal/door", "xfer/internal/wire"},
-		"xfer/internal/result":   {"rdma", "chunker", "internal/fileset", "manifest", "xfer/internal/wire"},
-		"xfer/internal/door":     {"rdma", "internal/printable", "internal/trust", "xfer/internal/limit", "xfer/internal/wire"},
-		"xfer/internal/ring":     {"rdma", "gpu", "internal/numa", "manifest", "xfer/internal/wire"},
-		"xfer/internal/wire":     {"internal/fileset", "internal/filter", "internal/printable", "internal/trust", "manifest"},
-		"rdma":                   {},
-		"rdma/verbs":             {"internal/numa", "rdma"},
-		"rdma/tcp":               {"internal/backlog", "rdma"},
-		"rdma/rdmatest":          {"rdma"},
-		"gpu":                    {},
-		"internal/dirsync":       {},
-		"internal/fileset":       {"manifest"},
-		"internal/fsys":          {},
-		"chunker":                {"internal/dirsync", "internal/fileset", "internal/fsys", "manifest"},
-		"internal/filter":        {},
-		"internal/audit":         {"chunker", "internal/filter", "manifest"}, // not the engine: an audit has no peer
-		"manifest":               {"internal/dirsync"},
-		"internal/cli/args":      {"internal/printable"},
-		"internal/printable":     {},
-		"internal/cmdline":       {},
-		"internal/trust":         {"internal/dirsync"},
-		"internal/inherited":     {},
-		"internal/fusetest":      {}, // for tests
-		"internal/disktest":      {}, // for tests
-		"internal/served":        {"internal/fsys"},
-		"internal/numa":          {},
-		"internal/numa/numatest": {}, // for tests
-		"internal/pattern":       {},
-		"internal/backlog":       {},
-		"internal/remote":        {"internal/backlog", "internal/pattern", "internal/trust"},
-		"tests":                  everything,
+		".":                       {"internal/cli"},
+		"internal/cli":            append([]string{"internal/cli/args", "internal/cmdline"}, everything...),
+		"xfer":                    {"rdma", "gpu", "chunker", "internal/fileset", "internal/filter", "internal/fsys", "internal/numa", "internal/pattern", "manifest", "internal/trust", "internal/printable", "xfer/internal/credit", "xfer/internal/door", "xfer/internal/fault", "xfer/internal/limit", "xfer/internal/result", "xfer/internal/ring", "xfer/internal/stat", "xfer/internal/wire"}, // no provider: internal/cli hands it in
+		"xfer/internal/credit":    {},
+		"xfer/internal/stat":      {},
+		"xfer/internal/limit":     {},
+		"xfer/internal/fault":     {"rdma", "chunker", "internal/fsys", "internal/printable", "internal/trust", "xfer/internal/door", "xfer/internal/wire"},
+		"xfer/internal/result":    {"rdma", "chunker", "internal/fileset", "manifest", "xfer/internal/wire"},
+		"xfer/internal/door":      {"rdma", "internal/printable", "internal/trust", "xfer/internal/limit", "xfer/internal/wire"},
+		"xfer/internal/ring":      {"rdma", "gpu", "internal/numa", "manifest", "xfer/internal/wire"},
+		"xfer/internal/wire":      {"internal/fileset", "internal/filter", "internal/printable", "internal/trust", "manifest"},
+		"rdma":                    {},
+		"rdma/verbs":              {"internal/numa", "rdma"},
+		"rdma/tcp":                {"internal/backlog", "rdma"},
+		"rdma/rdmatest":           {"rdma"},
+		"gpu":                     {},
+		"internal/dirsync":        {},
+		"internal/fileset":        {"manifest"},
+		"internal/fsys":           {},
+		"chunker/internal/sorted": {"internal/fsys"},
+		"chunker":                 {"chunker/internal/sorted", "internal/dirsync", "internal/fileset", "internal/fsys", "manifest"},
+		"internal/filter":         {},
+		"internal/audit":          {"chunker", "internal/filter", "manifest"}, // not the engine: an audit has no peer
+		"manifest":                {"internal/dirsync"},
+		"internal/cli/args":       {"internal/printable"},
+		"internal/printable":      {},
+		"internal/cmdline":        {},
+		"internal/trust":          {"internal/dirsync"},
+		"internal/inherited":      {},
+		"internal/fusetest":       {}, // for tests
+		"internal/disktest":       {}, // for tests
+		"internal/served":         {"internal/fsys"},
+		"internal/numa":           {},
+		"internal/numa/numatest":  {}, // for tests
+		"internal/pattern":        {},
+		"internal/backlog":        {},
+		"internal/remote":         {"internal/backlog", "internal/pattern", "internal/trust"},
+		"tests":                   everything,
 
 		"xfer/internal/credit/credittest": {"xfer/internal/credit"},
 	},

@@ -1,13 +1,14 @@
 package chunker
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/chunker/internal/sorted"
 )
 
 // heapDuringWalk walks a flat directory of n files and returns the live heap in
@@ -29,7 +30,7 @@ func heapDuringWalk(t testing.TB, n, budget int) int64 {
 	defer tree.Close()
 	w := tree.Walk(true)
 	defer w.Close()
-	w.names.budget = budget
+	w.names.Budget = budget
 	var before, during runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -57,26 +58,12 @@ func TestFlatDirectoryMemory(t *testing.T) {
 	}
 }
 
-func FuzzEachDirent(f *testing.F) {
-	record := append(make([]byte, 16), 24, 0, 8, 'n', 'a', 'm', 'e', 0)
-	f.Add(record)
-	f.Add(append(record, 1, 2, 3))
-	f.Fuzz(func(t *testing.T, records []byte) {
-		_ = eachDirent(records, func(name []byte) error {
-			if len(name) == 0 || bytes.IndexByte(name, 0) >= 0 {
-				t.Errorf("name %q", name)
-			}
-			return nil
-		})
-	})
-}
-
 // BenchmarkFlatDirectory reports the heap that walking one directory needs.
 func BenchmarkFlatDirectory(b *testing.B) {
 	for _, n := range []int{200_000, 1_000_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			for b.Loop() {
-				b.ReportMetric(float64(heapDuringWalk(b, n, namesBudgetBytes)), "heap-B")
+				b.ReportMetric(float64(heapDuringWalk(b, n, sorted.BudgetBytes)), "heap-B")
 			}
 		})
 	}

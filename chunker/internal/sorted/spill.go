@@ -1,4 +1,4 @@
-package chunker
+package sorted
 
 import (
 	"bytes"
@@ -18,79 +18,79 @@ const (
 	maxRuns = 64
 )
 
-// spillFile is one unlinked temporary file for the sorted runs of directories
+// SpillFile is one unlinked temporary file for the sorted runs of directories
 // too large for memory. Directories use it like a stack: the space behind the
 // last one is given back.
-type spillFile struct {
-	file *os.File // nil until needed
-	size int64
-	runs int // maxRuns, or less in tests
+type SpillFile struct {
+	File *os.File // nil until needed
+	Size int64
+	Runs int // maxRuns, or less in tests
 }
 
-func (f *spillFile) begin() (*runs, error) {
-	if f.file == nil {
+func (f *SpillFile) Begin() (*runs, error) {
+	if f.File == nil {
 		file, err := fsys.OpenUnlinked(os.TempDir())
 		if err != nil {
 			return nil, fmt.Errorf("make temporary file for a large directory: %w", err)
 		}
-		f.file = file
+		f.File = file
 	}
-	limit := f.runs
+	limit := f.Runs
 	if limit == 0 {
 		limit = maxRuns
 	}
-	return &runs{file: f, start: f.size, limit: limit}, nil
+	return &runs{file: f, start: f.Size, limit: limit}, nil
 }
 
-func (f *spillFile) close() error {
-	if f.file == nil {
+func (f *SpillFile) Close() error {
+	if f.File == nil {
 		return nil
 	}
-	err := f.file.Close()
-	f.file = nil
+	err := f.File.Close()
+	f.File = nil
 	return err
 }
 
 // runs are the sorted runs of one directory and the merge of them.
 type runs struct {
-	file  *spillFile
+	file  *SpillFile
 	start int64 // of the first run in the file
 	limit int
-	all   []*run
+	all   []*Run
 }
 
-// run is one sorted run: records of length (2 bytes) and name in [next, stop)
+// Run is one sorted run: records of length (2 bytes) and name in [next, stop)
 // of the file, the first of them decoded.
-type run struct {
-	next, stop int64
+type Run struct {
+	Next, Stop int64
 	buf        []byte // read ahead, not decoded yet
 	space      []byte
-	name       []byte
-	ended      bool
+	Name       []byte
+	Ended      bool
 }
 
-// runWriter appends one run to the file.
-type runWriter struct {
+// RunWriter appends one run to the file.
+type RunWriter struct {
 	runs  *runs
-	start int64
+	Start int64
 	buf   []byte
 }
 
-func (r *runs) newRun() *runWriter { return &runWriter{runs: r, start: r.file.size} }
+func (r *runs) NewRun() *RunWriter { return &RunWriter{runs: r, Start: r.file.Size} }
 
-func (w *runWriter) add(name []byte) error {
+func (w *RunWriter) Add(name []byte) error {
 	w.buf = binary.NativeEndian.AppendUint16(w.buf, uint16(len(name)))
 	w.buf = append(w.buf, name...)
-	if len(w.buf) >= direntBytes {
-		return w.flush()
+	if len(w.buf) >= DirentBytes {
+		return w.Flush()
 	}
 	return nil
 }
 
-func (w *runWriter) flush() error {
+func (w *RunWriter) Flush() error {
 	f := w.runs.file
-	n, err := f.file.WriteAt(w.buf, f.size)
-	f.size += int64(n)
+	n, err := f.File.WriteAt(w.buf, f.Size)
+	f.Size += int64(n)
 	w.buf = w.buf[:0]
 	if err != nil {
 		return fmt.Errorf("spill names of a large directory: %w", err)
@@ -99,38 +99,38 @@ func (w *runWriter) flush() error {
 }
 
 // finish writes the run out. If there are too many runs, it merges all into one.
-func (w *runWriter) finish() error {
-	if err := w.flush(); err != nil {
+func (w *RunWriter) finish() error {
+	if err := w.Flush(); err != nil {
 		return err
 	}
 	r := w.runs
-	r.all = append(r.all, &run{next: w.start, stop: r.file.size})
+	r.all = append(r.all, &Run{Next: w.Start, Stop: r.file.Size})
 	if len(r.all) < r.limit {
 		return nil
 	}
 	if err := r.rewind(); err != nil {
 		return err
 	}
-	merged := &runWriter{runs: r, start: r.file.size}
+	merged := &RunWriter{runs: r, Start: r.file.Size}
 	for name, ok := r.peek(); ok; name, ok = r.peek() {
-		if err := merged.add(name); err != nil {
+		if err := merged.Add(name); err != nil {
 			return err
 		}
 		if err := r.advance(); err != nil {
 			return err
 		}
 	}
-	if err := merged.flush(); err != nil {
+	if err := merged.Flush(); err != nil {
 		return err
 	}
-	r.all = []*run{{next: merged.start, stop: r.file.size}}
+	r.all = []*Run{{Next: merged.Start, Stop: r.file.Size}}
 	return nil
 }
 
 // rewind decodes the first name of every run, and makes the runs a heap.
 func (r *runs) rewind() error {
 	for _, one := range r.all {
-		if err := one.decode(r.file.file); err != nil {
+		if err := one.Decode(r.file.File); err != nil {
 			return err
 		}
 	}
@@ -142,14 +142,14 @@ func (r *runs) rewind() error {
 
 // peek returns the least name of all runs.
 func (r *runs) peek() ([]byte, bool) {
-	if len(r.all) == 0 || r.all[0].ended {
+	if len(r.all) == 0 || r.all[0].Ended {
 		return nil, false
 	}
-	return r.all[0].name, true
+	return r.all[0].Name, true
 }
 
 func (r *runs) advance() error {
-	if err := r.all[0].decode(r.file.file); err != nil {
+	if err := r.all[0].Decode(r.file.File); err != nil {
 		return err
 	}
 	r.sift(0)
@@ -176,21 +176,21 @@ func (r *runs) sift(i int) {
 // drop frees the space of the runs. If the file cannot be cut, that is no error: it has
 // no name and will be written over.
 func (r *runs) drop() {
-	r.file.size = r.start
-	_ = r.file.file.Truncate(r.start)
+	r.file.Size = r.start
+	_ = r.file.File.Truncate(r.start)
 }
 
-func (one *run) before(other *run) bool {
-	if one.ended || other.ended {
-		return !one.ended
+func (one *Run) before(other *Run) bool {
+	if one.Ended || other.Ended {
+		return !one.Ended
 	}
-	return bytes.Compare(one.name, other.name) < 0
+	return bytes.Compare(one.Name, other.Name) < 0
 }
 
-// decode makes the next record the run's name.
-func (one *run) decode(file io.ReaderAt) error {
-	if len(one.buf) == 0 && one.next == one.stop {
-		one.ended, one.space = true, nil
+// Decode makes the next record the run's name.
+func (one *Run) Decode(file io.ReaderAt) error {
+	if len(one.buf) == 0 && one.Next == one.Stop {
+		one.Ended, one.space = true, nil
 		return nil
 	}
 	if err := one.fill(file, 2); err != nil {
@@ -200,13 +200,13 @@ func (one *run) decode(file io.ReaderAt) error {
 	if err := one.fill(file, 2+length); err != nil {
 		return err
 	}
-	one.name = append(one.name[:0], one.buf[2:2+length]...)
+	one.Name = append(one.Name[:0], one.buf[2:2+length]...)
 	one.buf = one.buf[2+length:]
 	return nil
 }
 
 // fill reads until at least n bytes are ahead.
-func (one *run) fill(file io.ReaderAt, n int) error {
+func (one *Run) fill(file io.ReaderAt, n int) error {
 	if len(one.buf) >= n {
 		return nil
 	}
@@ -214,9 +214,9 @@ func (one *run) fill(file io.ReaderAt, n int) error {
 		one.space = make([]byte, max(n, spillBufferBytes))
 	}
 	have := copy(one.space, one.buf)
-	want := int(min(int64(len(one.space)-have), one.stop-one.next))
-	got, err := file.ReadAt(one.space[have:have+want], one.next)
-	one.next += int64(got)
+	want := int(min(int64(len(one.space)-have), one.Stop-one.Next))
+	got, err := file.ReadAt(one.space[have:have+want], one.Next)
+	one.Next += int64(got)
 	one.buf = one.space[:have+got]
 	if len(one.buf) < n {
 		if err == nil {

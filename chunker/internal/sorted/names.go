@@ -1,4 +1,6 @@
-package chunker
+// Package sorted has the names of directories in order, in bounded memory: what has no room goes
+// to a temporary file.
+package sorted
 
 import (
 	"bytes"
@@ -9,38 +11,38 @@ import (
 )
 
 const (
-	// namesBudgetBytes bounds the names of all directories on the walk's way in memory.
+	// BudgetBytes bounds the names of all directories on the walk's way in memory.
 	// Beyond it, the directory that is being read is spilled to a file.
-	namesBudgetBytes = 4 << 20
+	BudgetBytes = 4 << 20
 	// minRunBytes is the least size of a spilled run when the directories above have
 	// used up the budget.
 	minRunBytes = 256 << 10
-	// direntBytes is read from a directory per getdents64(2) call.
-	direntBytes = 64 << 10
+	// DirentBytes is read from a directory per getdents64(2) call.
+	DirentBytes = 64 << 10
 )
 
-// nameStack holds the sorted names of the directories on the walk's way. All share one
+// Stack holds the sorted names of the directories on the walk's way. All share one
 // arena and one index, since the walk descends and returns like a stack. Names that do
 // not fit go to the spill file.
-type nameStack struct {
+type Stack struct {
 	arena  []byte   // records: length (2 bytes), name
 	index  []uint32 // offsets of records in arena, sorted for each directory
-	spill  spillFile
-	budget int // bytes
-	minRun int // bytes
+	Spill  SpillFile
+	Budget int // bytes
+	MinRun int // bytes
 	dirent []byte
-	// getdents is getdents64(2), or a test's substitute.
-	getdents func(fd int, buf []byte) (int, error)
-	// ended, unless nil, returns the error by which reading a directory is to end.
-	ended func() error
+	// Getdents is getdents64(2), or a test's substitute.
+	Getdents func(fd int, buf []byte) (int, error)
+	// Ended, unless nil, returns the error by which reading a directory is to end.
+	Ended func() error
 }
 
-func newNameStack() *nameStack {
-	return &nameStack{budget: namesBudgetBytes, minRun: minRunBytes, dirent: make([]byte, direntBytes), getdents: unix.Getdents}
+func NewStack() *Stack {
+	return &Stack{Budget: BudgetBytes, MinRun: minRunBytes, dirent: make([]byte, DirentBytes), Getdents: unix.Getdents}
 }
 
-// nameList is one directory's part of a nameStack.
-type nameList struct {
+// Names is one directory's part of a Stack.
+type Names struct {
 	arenaStart, indexStart int
 	next                   int   // in index
 	merge                  *runs // of a directory that was spilled, else nil
@@ -49,29 +51,29 @@ type nameList struct {
 	last     []byte // of a spilled, distinct directory: the name that advance went past
 }
 
-func (s *nameStack) begin() nameList {
-	return nameList{arenaStart: len(s.arena), indexStart: len(s.index), next: len(s.index)}
+func (s *Stack) Begin() Names {
+	return Names{arenaStart: len(s.arena), indexStart: len(s.index), next: len(s.index)}
 }
 
 // usedBytes is the memory that names take from an arena and index position on.
-func (s *nameStack) usedBytes(arenaStart, indexStart int) int {
+func (s *Stack) usedBytes(arenaStart, indexStart int) int {
 	return len(s.arena) - arenaStart + 4*(len(s.index)-indexStart)
 }
 
-// add appends a name to the list that was begun last.
-func (s *nameStack) add(l *nameList, name []byte) error {
+// Add appends a name to the list that was begun last.
+func (s *Stack) Add(l *Names, name []byte) error {
 	s.index = append(s.index, uint32(len(s.arena)))
 	s.arena = binary.NativeEndian.AppendUint16(s.arena, uint16(len(name)))
 	s.arena = append(s.arena, name...)
-	if s.usedBytes(0, 0) > s.budget && s.usedBytes(l.arenaStart, l.indexStart) > s.minRun {
+	if s.usedBytes(0, 0) > s.Budget && s.usedBytes(l.arenaStart, l.indexStart) > s.MinRun {
 		return s.spillList(l)
 	}
 	return nil
 }
 
-// finish sorts the list that was begun last.
-func (s *nameStack) finish(l *nameList) error {
-	if l.merge != nil || s.usedBytes(0, 0) > s.budget {
+// Finish sorts the list that was begun last.
+func (s *Stack) Finish(l *Names) error {
+	if l.merge != nil || s.usedBytes(0, 0) > s.Budget {
 		if len(s.index) > l.indexStart {
 			if err := s.spillList(l); err != nil {
 				return err
@@ -86,7 +88,7 @@ func (s *nameStack) finish(l *nameList) error {
 	return nil
 }
 
-func (s *nameStack) sort(l *nameList) {
+func (s *Stack) sort(l *Names) {
 	names := s.index[l.indexStart:]
 	slices.SortFunc(names, func(a, b uint32) int { return bytes.Compare(s.name(a), s.name(b)) })
 	if l.distinct {
@@ -95,24 +97,24 @@ func (s *nameStack) sort(l *nameList) {
 	}
 }
 
-func (s *nameStack) name(at uint32) []byte {
+func (s *Stack) name(at uint32) []byte {
 	n := uint32(binary.NativeEndian.Uint16(s.arena[at:]))
 	return s.arena[at+2 : at+2+n]
 }
 
 // spillList moves the list's names from the arena to a sorted run in the file.
-func (s *nameStack) spillList(l *nameList) error {
+func (s *Stack) spillList(l *Names) error {
 	s.sort(l)
 	if l.merge == nil {
-		merge, err := s.spill.begin()
+		merge, err := s.Spill.Begin()
 		if err != nil {
 			return err
 		}
 		l.merge = merge
 	}
-	w := l.merge.newRun()
+	w := l.merge.NewRun()
 	for _, at := range s.index[l.indexStart:] {
-		if err := w.add(s.name(at)); err != nil {
+		if err := w.Add(s.name(at)); err != nil {
 			return err
 		}
 	}
@@ -123,9 +125,9 @@ func (s *nameStack) spillList(l *nameList) error {
 	return nil
 }
 
-// peek returns the list's next name, or false at the list's end. The name is valid
+// Peek returns the list's next name, or false at the list's end. The name is valid
 // until the stack is next used.
-func (s *nameStack) peek(l *nameList) ([]byte, bool) {
+func (s *Stack) Peek(l *Names) ([]byte, bool) {
 	if l.merge != nil {
 		return l.merge.peek()
 	}
@@ -135,9 +137,9 @@ func (s *nameStack) peek(l *nameList) ([]byte, bool) {
 	return s.name(s.index[l.next]), true
 }
 
-// ahead returns copies of the names that come next, n at most, which for a directory that
+// Ahead returns copies of the names that come next, n at most, which for a directory that
 // was spilled are none.
-func (s *nameStack) ahead(l *nameList, n int) []string {
+func (s *Stack) Ahead(l *Names, n int) []string {
 	if l.merge != nil {
 		return nil
 	}
@@ -149,8 +151,8 @@ func (s *nameStack) ahead(l *nameList, n int) []string {
 	return names
 }
 
-// advance goes past the name that peek returned.
-func (s *nameStack) advance(l *nameList) error {
+// Advance goes past the name that peek returned.
+func (s *Stack) Advance(l *Names) error {
 	if l.merge == nil {
 		l.next++
 		return nil
@@ -171,48 +173,48 @@ func (s *nameStack) advance(l *nameList) error {
 	}
 }
 
-// drop frees the memory of the list that was begun last.
-func (s *nameStack) drop(l *nameList) {
+// Drop frees the memory of the list that was begun last.
+func (s *Stack) Drop(l *Names) {
 	s.arena, s.index = s.arena[:l.arenaStart], s.index[:l.indexStart]
 	if l.merge != nil {
 		l.merge.drop()
 	}
 }
 
-// readDir adds every name in the directory open as fd, from its beginning on. A name
+// ReadDir adds every name in the directory open as fd, from its beginning on. A name
 // that the file system gives twice counts once: POSIX leaves open what readdir(3)
 // returns for a directory that changes meanwhile, and NFS and FUSE do repeat names. The
 // walk asks for an entry's type by its name, so that the entry has one type whatever
 // the directory said.
-func (s *nameStack) readDir(l *nameList, fd int) error {
+func (s *Stack) ReadDir(l *Names, fd int) error {
 	l.distinct = true
 	if _, err := unix.Seek(fd, 0, 0); err != nil {
 		return err
 	}
 	for {
-		if s.ended != nil {
-			if err := s.ended(); err != nil {
+		if s.Ended != nil {
+			if err := s.Ended(); err != nil {
 				return err
 			}
 		}
-		n, err := s.getdents(fd, s.dirent)
+		n, err := s.Getdents(fd, s.dirent)
 		if err == unix.EINTR {
 			continue
 		}
 		if err != nil || n == 0 {
 			return err
 		}
-		err = eachDirent(s.dirent[:n], func(name []byte) error { return s.add(l, name) })
+		err = EachDirent(s.dirent[:n], func(name []byte) error { return s.Add(l, name) })
 		if err != nil {
 			return err
 		}
 	}
 }
 
-// eachDirent calls visit with each name in the records that getdents64(2) returned,
+// EachDirent calls visit with each name in the records that getdents64(2) returned,
 // except "." and "..". A record is: records of inode (8 bytes), offset (8), record
 // length (2), type (1), name ending in NUL.
-func eachDirent(records []byte, visit func(name []byte) error) error {
+func EachDirent(records []byte, visit func(name []byte) error) error {
 	const nameAt = 19
 	for len(records) >= nameAt {
 		length := int(binary.NativeEndian.Uint16(records[16:]))

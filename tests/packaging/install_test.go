@@ -75,7 +75,7 @@ func TestInstall(t *testing.T) {
 		}
 	}
 	page, err := os.ReadFile(filepath.Join(dest, "usr/share/man/man1/gdrcp.1"))
-	if err != nil || !strings.Contains(string(page), "gdrcp 1.2.3\\-test") {
+	if err != nil || !strings.Contains(string(page), `"gdrcp 1.2.3-test"`) {
 		t.Errorf("the page does not say of which version it is: %v", err)
 	}
 	out, err := exec.CommandContext(t.Context(), filepath.Join(dest, "usr/bin/gdrcp"), "--version").Output()

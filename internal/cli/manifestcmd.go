@@ -55,7 +55,6 @@ func (p *program) manifestCommand() *cli.Command {
 				Flags: slices.Concat(about(topicCheck,
 					&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` where to write it (- is standard output, the default; zstd if it ends in .zst)", Destination: &m.outName, Value: "-"},
 					checkedFlag("hash", "`xxh3|blake3|crc32c|sha256` how pieces are digested (xxh3)", hash(&m.header.Algorithm)),
-					checkedFlag("piece-size", "`SIZE` size of a piece, a power of two from 64KiB to 1GiB (1MiB)", pieceSize(&m.header.PieceBytes)),
 					&cli.BoolFlag{Name: "identities", Usage: "also write the inode and the time of the last change (ctime) of each file, for --basis-manifest. Such a manifest is another one for each copy of a tree", Destination: &m.audit.Identities},
 				), about(topicSelect, follow, recursive), about(topicSelect, chooses...), m.ssh.flags(), about(topicOutput, quiet, progress, asJSON)),
 			},
@@ -83,20 +82,6 @@ func (p *program) manifestCommand() *cli.Command {
 // manifestPlaces is the text of help about a PATH on another host.
 const manifestPlaces = "\nPATH may be [user@]host:path: ssh starts gdrcp there, which reads the files. Only the manifest and the findings travel.\n" +
 	"Files of rules and lists are read on this machine."
-
-func pieceSize(to *int64) *checkedValue {
-	return &checkedValue{set: func(s string) error {
-		n, err := parseSize(s)
-		if err != nil {
-			return err
-		}
-		if manifest.CheckPieceBytes(n) != nil {
-			return fmt.Errorf("not a power of two from %s to %s", sizeText(manifest.MinPieceBytes), sizeText(manifest.MaxPieceBytes))
-		}
-		*to = n
-		return nil
-	}}
-}
 
 // action wraps do: it checks the number of operands, and sets up the console and the
 // output.

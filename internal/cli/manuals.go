@@ -61,12 +61,11 @@ func details() map[string]string {
 		"serve --max-wait":            "A client waits while a limit of the server, or of its key, leaves no room for it. A line tells the client that it waits. After SECONDS the server refuses it (exit code 1); 0 refuses at once. 1024 clients may wait, 256 of them with the same key.",
 		"serve --verbose":             "Each line has the client's address.",
 
-		"manifest create --piece-size": "Copies use pieces of 1 MiB: give no other size if the roots are to agree.",
-		"manifest create --json":       "--json needs -o FILE.",
-		"manifest create --progress":   "--no-progress also hides the line that is drawn on a terminal.",
-		"manifest verify --progress":   "--no-progress also hides the line that is drawn on a terminal.",
-		"bench --rounds":               "At least 10 are made.",
-		"bench --json":                 "docs/json-events.md has all events.",
+		"manifest create --json":     "--json needs -o FILE.",
+		"manifest create --progress": "--no-progress also hides the line that is drawn on a terminal.",
+		"manifest verify --progress": "--no-progress also hides the line that is drawn on a terminal.",
+		"bench --rounds":             "At least 10 are made.",
+		"bench --json":               "docs/json-events.md has all events.",
 
 		"--require-attributes": "A mode, owner, group, time or extended attribute that cannot be kept, or read, is otherwise reported once for each file system, with a count. Rights are then only taken away: if a file does not get its group, members of another group get no more than all others.",
 	}

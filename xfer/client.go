@@ -159,7 +159,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 		return nil, fmt.Errorf("gpudirect is required: %w: %w", rdma.ErrUnsupported, p.Touched())
 	}
 	o.Tries.fit(h)
-	o.Tries.learn(c, nil, nil, nil, o)
+	o.Tries.learn(c, nil, nil, nil, nil, o)
 	d, err := c.connect(ctx, ep, o)
 	if err != nil {
 		return nil, err
@@ -198,7 +198,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 		}
 		return role.talk(ctx, g)
 	})
-	o.Tries.learn(c, d, s, err, o)
+	o.Tries.learn(c, d, s, role, err, o)
 	d.link.Imm = d.conn.ImmKind()
 	if role != nil {
 		err = errors.Join(err, role.release())

@@ -22,6 +22,8 @@ type streamSource struct {
 	src *source
 	in  Input
 	mem []byte // the buffers, outside the Go heap
+	// begun says that bytes may have been read.
+	begun bool
 	// bytes is how much of the stream goes into each chunk but the last. It is a whole
 	// number of pieces.
 	bytes int64
@@ -74,11 +76,16 @@ func (s *source) announceStream(ctx context.Context) error {
 	return a.finish()
 }
 
-// readStream reads the stream to its end, as far ahead as there are buffers.
+// readStream reads the stream to its end, as far ahead as there are buffers. It begins when both
+// ends have their rings: before, another attempt may take the stream.
 func (t *streamSource) readStream(ctx context.Context) (err error) {
+	if err := t.src.awaitRings(ctx); err != nil {
+		return err
+	}
 	if t.mem, err = ring.Map(len(t.free) * int(t.bytes)); err != nil {
 		return fmt.Errorf("map %d buffers of %d bytes for a stream: %w", len(t.free), t.bytes, err)
 	}
+	t.begun = true
 	defer context.AfterFunc(ctx, t.in.Interrupt)()
 	ahead := make([]byte, 0, 1)
 	for c := (streamChunk{}); !c.last; c.off += c.length {

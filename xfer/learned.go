@@ -77,7 +77,7 @@ func attemptFaultOf(err error) attemptFault {
 }
 
 // learn takes the end of an attempt. It may be called on nil.
-func (t *Tries) learn(c *Client, d *firstConn, s *session, err error, o *Options) {
+func (t *Tries) learn(c *Client, d *firstConn, s *session, role conversation, err error, o *Options) {
 	if t == nil {
 		return
 	}
@@ -97,7 +97,7 @@ func (t *Tries) learn(c *Client, d *firstConn, s *session, err error, o *Options
 	l.charge(fault, device, addr)
 	l.why = fmt.Errorf("%s failed: %w", device, err)
 	hasOther, hasUntried := l.compare(fault, others)
-	isFirstHangup := fault == faultHangup && l.hangups == 1 && t.connected
+	isFirstHangup := fault == faultHangup && l.hangups == 1 && t.connected && !t.last
 	switch isRing := fault == faultRing || fault == faultFarRing; {
 	case isRing:
 		l.over = l.rings >= mostRings || !hasOther
@@ -113,6 +113,9 @@ func (t *Tries) learn(c *Client, d *firstConn, s *session, err error, o *Options
 		l.next = "another RDMA device"
 	case !isFirstHangup && hasOther:
 		l.next = "RDMA with a smaller ring"
+	}
+	if t.once && l.next != "" && !t.mayBeginAnew(role, o) {
+		l.next = ""
 	}
 	l.over = l.over && mayUseTCP // or nothing would be left, as by a server that only RDMA reaches
 }

@@ -62,7 +62,7 @@ func (o Options) CopyTerms(push, stream bool) ([]byte, error) {
 		return nil, err
 	}
 	if stream && push {
-		h.Terms.Flags |= wire.FlagStream
+		h.Terms.Flags = asStream(h.Terms.Flags)
 	}
 	sum := sumOfRules(o.Rules)
 	return append(sum[:], h.Encode()...), nil

@@ -45,7 +45,9 @@ func (k *sink) drainStream(ctx context.Context) error {
 	if err := k.session.link.awaitRing(ctx); err != nil {
 		return err
 	}
-	defer context.AfterFunc(ctx, k.out.Interrupt)()
+	done := func() bool { return true }
+	defer func() { done() }()
+	begun := false
 	w := streamLander{sink: k, lander: lander{sink: k}}
 	w.lander.chunk.init()
 	defer w.lander.unpack.close()
@@ -54,6 +56,9 @@ func (k *sink) drainStream(ctx context.Context) error {
 		var err error
 		select {
 		case <-k.receiver.work.ready:
+			if !begun { // before, another attempt may take the stream
+				begun, done = true, context.AfterFunc(ctx, k.out.Interrupt)
+			}
 			err = w.arrived(ctx, k.receiver.work.next(nil))
 		case <-drained:
 			// What is owed may never come, because the file has ended.

@@ -39,6 +39,7 @@ type chunkReceiver struct {
 
 	mu      sync.Mutex
 	granted bool  // the peer was told of the ring
+	begun   bool  // a chunk has come
 	counted int64 // up to when idle time is counted, by stat.Now
 	slots   credit.Sink
 	filled  []filling // by slot
@@ -73,6 +74,7 @@ func (f *chunkReceiver) immediate(l *railLink, imm uint32) error {
 		return fmt.Errorf("%w: a chunk before the ring was granted", ErrProtocol)
 	}
 	f.countIdleLocked()
+	f.begun = true
 	p, err := f.slots.Announce(l.number, slot, uint64(gen), wire.ImmGenMask)
 	switch {
 	case errors.Is(err, credit.ErrStale):

@@ -43,6 +43,7 @@ type source struct {
 	failures failures
 	stop     <-chan struct{} // closed when the session ends
 	over     chan struct{}   // closed when every entry has ended
+	granted  chan struct{}   // closed when the sink has its ring
 }
 
 // sourceWindow holds the entries that were announced and have not settled, and how far
@@ -87,7 +88,7 @@ func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *copyResults) 
 	src := &source{session: s, sender: newChunkSender(s), tree: tree, tally: tally, results: acct, turns: newTurns()}
 	src.jobs = newSlotQueue[*outSlot](sourceSlots(s.mostSlots()))
 	src.failures.wake = make(chan struct{}, 1)
-	src.over = make(chan struct{})
+	src.over, src.granted = make(chan struct{}), make(chan struct{})
 	src.window.cutting.most = cmp.Or(s.terms.Transfers, DefaultTransfers)
 	src.sender.commit = src.commitChunk
 	src.sender.lost = src.resendLater
@@ -115,7 +116,14 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 		g.Go(func() error { return s.stream.readStream(ctx) })
 		g.Go(func() error { return s.announceStream(ctx) })
 	} else {
-		g.Go(func() error { return s.announce(ctx) })
+		g.Go(func() error {
+			if s.results.tries.announcesLate(&s.session.terms) {
+				if err := s.awaitRings(ctx); err != nil {
+					return err
+				}
+			}
+			return s.announce(ctx)
+		})
 		g.Go(func() error { return s.session.watchRing(ctx, s.growRing) })
 	}
 	g.Go(func() error { return s.pack(ctx) })

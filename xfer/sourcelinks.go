@@ -13,6 +13,19 @@ var _ carrier = (*source)(nil)
 
 func (s *source) register(l *railLink) error { return s.session.registerOn(l, rdma.LocalRead) }
 
+// awaitRings waits until both ends have their rings.
+func (s *source) awaitRings(ctx context.Context) error {
+	if err := s.session.link.awaitRing(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-s.granted:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // hearRing takes the place of the sink's slots on the rail of a link.
 func (s *source) hearRing(body []byte) error {
 	info, err := wire.DecodeRing(body, s.session.mostPeerSlots(), s.session.terms.ChunkBytes)
@@ -24,7 +37,9 @@ func (s *source) hearRing(body []byte) error {
 		if err := s.sender.open(s.session.link, info); err != nil {
 			return err
 		}
-		if hadRing {
+		if !hadRing {
+			close(s.granted)
+		} else {
 			s.session.reportRing(int(info.Slots), true, nil)
 		}
 		return nil

@@ -60,13 +60,16 @@ func (c *Client) PushStream(ctx context.Context, in Input, ep Endpoint, dst stri
 		return nil, err
 	}
 	h.Paths, h.Terms.Name = []string{dst}, chunker.BaseName(dst)
-	h.Terms.Flags |= wire.FlagStream
+	h.Terms.Flags = asStream(h.Terms.Flags)
 	return c.copy(ctx, ep, &o, h, func(s *session, acct *copyResults) conversation {
 		src := newSource(s, nil, o.Tally, acct)
 		src.stream = newStreamSource(src, in)
 		return src
 	})
 }
+
+// asStream returns the flags of the push of a stream. It goes to a file in each attempt.
+func asStream(flags uint64) uint64 { return flags&^wire.FlagItself | wire.FlagStream }
 
 // completeStream is complete. Chunks stay small: the first of a stream leaves when it is full,
 // and a source keeps as many as the ring has slots in memory beside it.

@@ -25,6 +25,11 @@ type Tries struct {
 	stage fileset.StageID
 	// learned is about the devices that the attempts used.
 	learned learned
+	// once says that the copy cannot continue, but only begin anew: see OnlyOtherWays.
+	// comparesAnew says that it then compares what an earlier attempt may have published.
+	once, comparesAnew bool
+	// last says that no attempt follows unless over another device or transport.
+	last bool
 
 	// stood says that both ends have agreed once, connected that they have in this try.
 	stood, connected bool
@@ -73,7 +78,7 @@ func NewTries() *Tries {
 // had agreed once, and the connection was lost, the peer fell silent, or it stopped; or the
 // next attempt goes another way.
 func (t *Tries) MayGoOn(err error) bool {
-	return t.NextWay() != "" || t.HaveStood() && (fault.IsLost(err) || !t.connected && fault.IsUnreached(err))
+	return t.NextWay() != "" || !t.once && t.HaveStood() && (fault.IsLost(err) || !t.connected && fault.IsUnreached(err))
 }
 
 // HaveStood reports whether both ends have agreed in any try, so that another try would
@@ -106,6 +111,7 @@ func (t *Tries) goesOn(p *wire.Terms) {
 		p.Flags |= wire.FlagItself
 	}
 	p.Settled = t.goneOn
+	t.beginsAnew(p)
 	if p.Has(wire.FlagNoFsync | wire.FlagInPlace) {
 		p.Flags &^= wire.FlagSameStays
 	}
@@ -186,7 +192,7 @@ func (t *Tries) begin(a *copyResults, p *wire.Terms) {
 	}
 	a.tries = t
 	// Of several names of a file only the first is copied, so none can be passed over.
-	t.anew = p.Has(wire.FlagNoFsync | wire.FlagHardLinks)
+	t.anew = t.once || p.Has(wire.FlagNoFsync|wire.FlagHardLinks)
 	if t.again == 0 {
 		t.compares = !p.Has(wire.FlagsKeeping | wire.FlagWhole | wire.FlagDryRun)
 	}
@@ -379,8 +385,7 @@ func (t *Tries) stageID() fileset.StageID {
 // before it was lost. Without fsync a file that is kept for its size, its name or its age
 // may have been lost with the host; and in place, one that is half written may be kept.
 func (o *Options) MayTryAgain() bool {
-	keeps := o.SizeOnly || o.IgnoreExisting || o.Update || o.AppendVerify
-	return o.WriteManifest == "" && (!o.Delete && !o.DeleteExcluded || o.MaxDelete == 0) && (!o.NoFsync && !o.InPlace || !keeps)
+	return o.WriteManifest == "" && (!o.Delete && !o.DeleteExcluded || o.MaxDelete == 0) && (!o.NoFsync && !o.InPlace || !o.keepsUnread())
 }
 
 // total returns the roots over what all tries have copied, given those of the last. Roots of

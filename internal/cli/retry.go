@@ -38,16 +38,20 @@ type lostFarEnd struct{ error }
 func (l *lostFarEnd) Unwrap() error { return l.error }
 
 // untilDone copies by try, and again after each loss of a connection, as often as
-// --retries says. It waits between two tries, until ctx ends.
+// --retries says, between two tries after a wait, until ctx ends. An attempt over another device
+// or transport, if one has failed, does not count.
 func (c *copyRun) untilDone(ctx context.Context, o xfer.Options, try func(o xfer.Options) (*xfer.Summary, error)) (*xfer.Summary, error) {
-	if c.retries == 0 || c.stream != nil || !o.MayTryAgain() {
-		return try(o)
-	}
 	o.Tries = xfer.NewTries()
+	retries := c.retries
+	if c.stream != nil || !o.MayTryAgain() {
+		o.Tries.OnlyOtherWays()
+		retries = 0
+	}
 	for made := 0; ; made++ {
+		o.Tries.IsLast(made >= retries)
 		s, err := try(o)
 		next := o.Tries.NextWay()
-		if err == nil || ctx.Err() != nil || made == c.retries && next == "" || !mayGoOn(o.Tries, err) {
+		if err == nil || ctx.Err() != nil || made == retries && next == "" || !mayGoOn(o.Tries, err) {
 			return s, err
 		}
 		wait := time.Duration(0)

@@ -185,8 +185,8 @@ func TestBrokenDevicesAndCopiesOfOneAttempt(t *testing.T) {
 	for name, kind := range onceCopies {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var headers atomic.Int32 // that the devices of the end that sends have taken
-			f := rdmatest.Faults{Drop: func(p rdmatest.Posted) bool { return isHeader(p) && headers.Add(1) > 1 }}
+			var sent atomic.Int32 // payloads, by the end that breaks
+			f := rdmatest.Faults{Drop: func(p rdmatest.Posted) bool { return isPayload(p) && sent.Add(1) > 2 }}
 			here, there := f, rdmatest.Faults{}
 			if !kind.push {
 				here, there = there, f

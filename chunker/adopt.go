@@ -11,24 +11,22 @@ import (
 	"gdrcp/internal/fsys"
 )
 
-// adoptStage looks for a staging directory that an earlier copy left for the same name,
-// locks it, and gives it this copy's name. It waits for an earlier try of this copy that
-// is still ending. One that another copy uses, or another user made, stays alone.
-func (s *Sink) adoptStage() error {
-	names, err := s.stageNames()
-	if err != nil {
-		return err
-	}
-	for until := time.Now().Add(s.lockWait); ; time.Sleep(lockPause) {
-		taken, err := s.adoptFirst(names)
-		if err != nil || !taken || time.Now().After(until) {
-			break // without it the copy begins anew
+// adoptStage goes on in this copy's own staging directory, and waits while an earlier attempt
+// that is still ending has it, or else in the newest one that this user has for the same final
+// name, which gets this copy's name. If it can have neither, the copy begins anew.
+func (s *Sink) adoptStage() (err error) {
+	name := s.stage.name
+	if !s.exists(name) {
+		if name, err = s.newestStage(); name == "" {
+			return err
 		}
 	}
-	if s.stage.fd >= 0 || !s.exists(s.stage.name) {
-		return nil
+	for until := time.Now().Add(s.lockWait); s.adopt(name) && name == s.stage.name && time.Now().Before(until); {
+		time.Sleep(lockPause)
 	}
-	s.stage.name = fileset.StageStem(s.leaf) + fileset.NewStageID().String() // an earlier try still has it
+	if s.stage.fd < 0 && s.exists(s.stage.name) {
+		s.stage.name = fileset.StageStem(s.leaf) + fileset.NewStageID().String() // an earlier attempt still has it
+	}
 	return nil
 }
 
@@ -37,13 +35,17 @@ func (s *Sink) exists(name string) bool {
 	return fsys.Fstatat(s.base.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
-// stageNames lists the staging directories for the final name, this copy's own first.
-func (s *Sink) stageNames() (names []string, err error) {
-	if s.exists(s.stage.name) {
-		names = append(names, s.stage.name)
+// newestStage is the name of the staging directory for the final name that was used last, or "".
+func (s *Sink) newestStage() (newest string, err error) {
+	names, err := s.otherStages(fileset.StageStem(s.leaf))
+	var at int64
+	for _, name := range names {
+		var st unix.Stat_t
+		if fsys.Fstatat(s.base.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && isOwn(&st) && (newest == "" || fsys.Nanoseconds(st.Mtim) > at) {
+			newest, at = name, fsys.Nanoseconds(st.Mtim)
+		}
 	}
-	others, err := s.otherStages(fileset.StageStem(s.leaf))
-	return append(names, others...), err
+	return newest, err
 }
 
 // otherStages lists the reserved names of trees with that stem, without that of this copy's
@@ -80,35 +82,21 @@ func eachNameIn(dirfd int, visit func(name []byte)) error {
 	}
 }
 
-// adoptFirst adopts the first staging directory that nobody uses, nor may on another host.
-// taken says that this copy's own is in use.
-func (s *Sink) adoptFirst(names []string) (taken bool, err error) {
-	in := s.hosts.in(s.base.fd)
-	for _, name := range names {
-		fd, st, inUse := lockStage(s.base.fd, name)
-		if fd < 0 {
-			if inUse && name == s.stage.name {
-				return true, nil
-			}
-			continue
-		}
-		if name != s.stage.name && in.mayUse(st) {
-			fsys.CloseQuietly(fd)
-			continue
-		}
-		if name != s.stage.name {
-			err = renameIfFree(s.base.fd, name, s.stage.name)
-		}
-		if err != nil {
-			fsys.CloseQuietly(fd)
-			return false, err
-		}
-		s.stage.goesOn = name == s.stage.name
-		s.stage.fd, s.stage.at, s.stage.adopted = fd, inodeOf(st), true
-		touch(fd)
-		return false, nil
+// adopt goes on in a staging directory, unless another copy uses it, or may on another host.
+// inUse says that another copy has its lock.
+func (s *Sink) adopt(name string) (inUse bool) {
+	fd, st, inUse := lockStage(s.base.fd, name)
+	if fd < 0 {
+		return inUse
 	}
-	return false, nil
+	goesOn := name == s.stage.name
+	if !goesOn && (s.hosts.in(s.base.fd).mayUse(st) || renameIfFree(s.base.fd, name, s.stage.name) != nil) {
+		fsys.CloseQuietly(fd)
+		return false
+	}
+	s.stage.goesOn, s.stage.fd, s.stage.at, s.stage.adopted = goesOn, fd, inodeOf(st), true
+	touch(fd)
+	return false
 }
 
 // lockStage locks a staging directory that gdrcp made for this user and nobody uses. The caller

@@ -305,7 +305,7 @@ func (s *Sink) takeReplaced() {
 		return
 	}
 	st.replacedFD = fd
-	touch(fd) // what is being removed must not look like a leftover, see adoptFirst
+	touch(fd) // what is being removed must not look like a leftover, see adopt
 }
 
 // closeStage lets go of the staging directory. What is in it stays for a later copy.

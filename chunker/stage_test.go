@@ -105,47 +105,6 @@ func TestTreeAppearsWhole(t *testing.T) {
 	}
 }
 
-// TestTreeThatWasCutOff: a later copy to the same name goes on in what was left, and
-// knows whether that is an earlier try's of its own. Copies to other names do not.
-func TestTreeThatWasCutOff(t *testing.T) {
-	noLeaks(t)
-	dir := t.TempDir()
-	mine := fileset.NewStageID()
-	s := wholeSink(t, dir, "tree", mine)
-	putEach(t, s, "a=A")
-	s.Close()
-	if left := stagesIn(t, dir); len(left) != 1 {
-		t.Fatalf("left: %q", left)
-	}
-	for _, c := range []struct {
-		name            string
-		id              fileset.StageID
-		adopted, goesOn bool
-	}{
-		{"other", mine, false, false}, // another final name
-		{"tree", mine, true, true},
-		{"tree", fileset.NewStageID(), true, false},
-		{"tree", mine, true, false}, // the copy before has taken it
-	} {
-		s := wholeSink(t, dir, c.name, c.id)
-		if s.IsAdopted() != c.adopted || s.GoesOn() != c.goesOn {
-			t.Errorf("%s: adopted %v, an earlier try's %v", c.name, s.IsAdopted(), s.GoesOn())
-		}
-		if now, err := s.Look("a"); err != nil || now.Exists != c.adopted {
-			t.Errorf("%s: %+v, %v", c.name, now, err)
-		}
-		s.Close()
-	}
-	if left := stagesIn(t, dir); len(left) != 1 {
-		t.Errorf("left: %q", left) // an empty one is removed
-	}
-	s = wholeSink(t, dir, "tree", mine)
-	putEach(t, s, "b=B")
-	appear(t, s)
-	s.Close()
-	wantTree(t, dir, "tree/", "tree/a=A", "tree/b=B")
-}
-
 // TestTwoTreesToOneName: the second copy makes a tree of its own, and the last one that
 // is whole has the name.
 func TestTwoTreesToOneName(t *testing.T) {
@@ -161,23 +120,6 @@ func TestTwoTreesToOneName(t *testing.T) {
 	second.Close()
 	first.Close()
 	wantTree(t, dir, "tree/", "tree/a=1", "tree/c=1")
-}
-
-// TestTryThatStillEnds: where an earlier try of the same copy has not let go of its tree,
-// the next one begins anew in time, and does not damage it.
-func TestTryThatStillEnds(t *testing.T) {
-	dir := t.TempDir()
-	id := fileset.NewStageID()
-	first := wholeSink(t, dir, "tree", id)
-	defer first.Close()
-	putEach(t, first, "a=1")
-	start := time.Now()
-	time.AfterFunc(300*time.Millisecond, func() { first.Close() })
-	s := wholeSink(t, dir, "tree", id)
-	if !s.GoesOn() || time.Since(start) > defaultLockWait {
-		t.Errorf("after %v it does not go on", time.Since(start))
-	}
-	s.Close()
 }
 
 // TestNamesThatNoTreeCanGet: what cannot be replaced in one step is refused before

@@ -85,8 +85,11 @@ func (h *dirHandle) release() {
 type dirCache struct {
 	open func(path string) (*dirHandle, error) // opens what is not cached; called unlocked
 	max  int
+	// budget, unless nil, has to have room for every directory beyond leastDirs.
+	budget Budget
 
 	mu     sync.Mutex
+	taken  int // of the budget
 	byPath map[string]*list.Element
 	order  *list.List // of *dirHandle, the last used in front
 	closed bool
@@ -134,17 +137,36 @@ func (c *dirCache) add(h *dirHandle) *dirHandle {
 		}
 		c.drop(el)
 	}
-	c.byPath[h.path] = c.order.PushFront(h.retain())
-	if c.order.Len() > c.max {
+	for c.order.Len() > 0 && !c.hasRoom() {
 		c.drop(c.order.Back())
 	}
+	c.byPath[h.path] = c.order.PushFront(h.retain())
 	return h
+}
+
+// hasRoom reports whether the cache may keep one more directory open, and takes it of the budget.
+func (c *dirCache) hasRoom() bool {
+	switch n := c.order.Len(); {
+	case n >= c.max:
+		return false
+	case c.budget == nil || n < leastDirs:
+		return true
+	}
+	if !c.budget.Take(1) {
+		return false
+	}
+	c.taken++
+	return true
 }
 
 func (c *dirCache) drop(el *list.Element) {
 	h := c.order.Remove(el).(*dirHandle)
 	delete(c.byPath, h.path)
 	h.release()
+	if c.taken > max(0, c.order.Len()-leastDirs) {
+		c.taken--
+		c.budget.Give(1)
+	}
 }
 
 // close drops every directory. The last user of a directory in use closes it.

@@ -16,6 +16,7 @@ type File struct {
 	path   string
 	opened Stamp
 	tree   *Tree // whose rung it is read by
+	taken  bool  // of the tree's budget
 	direct directReader
 }
 
@@ -139,5 +140,7 @@ func (f *File) Close() error {
 	if fd < 0 {
 		return nil
 	}
-	return opErr("close", f.path, fsys.CloseFD(fd))
+	err := fsys.CloseFD(fd)
+	f.tree.files.end(f.taken)
+	return opErr("close", f.path, err)
 }

@@ -56,6 +56,7 @@ type Tree struct {
 	again          map[string][]string // paths of later sources with a name that is taken
 	isTop          bool                // the one source is the top of the tree
 	dirs           *dirCache
+	files          budgetedFiles
 	io             fileset.IOMode
 	read           fileset.IOBytes
 	fileSystems    fileSystems
@@ -361,6 +362,20 @@ func (t *Tree) Open(path string) (*File, error) {
 		return nil, t.lost("open", path, err)
 	}
 	defer parent.release()
+	taken, err := t.files.begin()
+	if err != nil {
+		return nil, opErr("open", path, err)
+	}
+	f, err := t.openAt(parent, leaf, path)
+	if err != nil {
+		t.files.end(taken)
+		return nil, err
+	}
+	f.taken = taken
+	return f, nil
+}
+
+func (t *Tree) openAt(parent *dirHandle, leaf, path string) (*File, error) {
 	fd, err := t.openFile(parent, leaf, path)
 	if err != nil {
 		if err == unix.ELOOP {

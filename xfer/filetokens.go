@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/chunker"
 )
 
 // errAllOpen says that every file that may be open waits for more of its bytes.
@@ -24,7 +26,19 @@ type fileTokens struct {
 	free       int
 	publishing int
 	stopped    bool
+	// budget, unless nil, has to have room for each file beyond leastTokens. taken is how many
+	// have a part of it.
+	budget chunker.Budget
+	taken  int
 }
+
+const (
+	// leastTokens is how many files may be open without asking the budget.
+	leastTokens = 4
+	// filesOfToken is how many descriptors a file takes at most: itself, one past the page
+	// cache, one of its journal, and one of what it is compared with.
+	filesOfToken = 4
+)
 
 func newFileTokens(n int) *fileTokens {
 	f := &fileTokens{all: n, free: n}
@@ -48,17 +62,41 @@ func (f *fileTokens) wakeOn(ctx context.Context) {
 func (f *fileTokens) take() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for f.free == 0 && f.publishing > 0 && !f.stopped {
+	for !f.stopped {
+		if f.takeLocked() {
+			return nil
+		}
+		if f.publishing == 0 {
+			return errAllOpen
+		}
 		f.cond.Wait()
 	}
-	if f.stopped {
-		return context.Canceled
-	}
+	return context.Canceled
+}
+
+// takeLocked takes a token if there is one, and room for it in the budget.
+func (f *fileTokens) takeLocked() bool {
 	if f.free == 0 {
-		return errAllOpen
+		return false
+	}
+	if f.budget != nil && f.all-f.free >= leastTokens {
+		if !f.budget.Take(filesOfToken) {
+			return false
+		}
+		f.taken++
 	}
 	f.free--
-	return nil
+	return true
+}
+
+// freeLocked gives a token back.
+func (f *fileTokens) freeLocked() {
+	f.free++
+	if f.taken > max(0, f.all-f.free-leastTokens) {
+		f.taken--
+		f.budget.Give(filesOfToken)
+	}
+	f.cond.Broadcast()
 }
 
 // takeSpare takes a token if more than half of them are free. It does not wait. What is
@@ -66,11 +104,7 @@ func (f *fileTokens) take() error {
 func (f *fileTokens) takeSpare() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.stopped || f.free <= f.all/2 {
-		return false
-	}
-	f.free--
-	return true
+	return !f.stopped && f.free > f.all/2 && f.takeLocked()
 }
 
 // publish notes that the file of a token is with the publisher.
@@ -85,14 +119,12 @@ func (f *fileTokens) published() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.publishing--
-	f.free++
-	f.cond.Broadcast()
+	f.freeLocked()
 }
 
 // giveBack gives back the token of any other file.
 func (f *fileTokens) giveBack() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.free++
-	f.cond.Broadcast()
+	f.freeLocked()
 }

@@ -52,3 +52,62 @@ func TestFileTokens(t *testing.T) {
 		t.Errorf("the session has ended: %v", err)
 	}
 }
+
+// noBudget has room for nothing.
+type noBudget struct{ took int }
+
+func (b *noBudget) Take(int) bool { return false }
+func (b *noBudget) Give(n int)    { b.took -= n }
+
+// TestFileTokensWithinBudget: without room in the budget a few files may be open all the same.
+func TestFileTokensWithinBudget(t *testing.T) {
+	f, b := newFileTokens(100), &noBudget{}
+	f.budget = b
+	for range 3 {
+		for i := range leastTokens {
+			if err := f.take(); err != nil {
+				t.Fatalf("file %d: %v", i, err)
+			}
+		}
+		if err := f.take(); !errors.Is(err, errAllOpen) || f.takeSpare() {
+			t.Errorf("one more: %v", err)
+		}
+		for range leastTokens {
+			f.giveBack()
+		}
+	}
+	if b.took != 0 {
+		t.Errorf("it gave back %d that it had not taken", -b.took)
+	}
+}
+
+// TestFileBudget: a session takes from its server in blocks, or what there is, and gives back what
+// it does not use.
+func TestFileBudget(t *testing.T) {
+	server := &countedBudget{left: 150}
+	b := &fileBudget{server: server}
+	for i := range 150 {
+		if !b.Take(1) {
+			t.Fatalf("no room for %d", i)
+		}
+	}
+	if b.Take(1) {
+		t.Error("there was room for more than all")
+	}
+	b.Give(150)
+	if server.left <= 150-2*budgetBlock || server.calls > 150/2 {
+		t.Errorf("%d are left after %d calls", server.left, server.calls)
+	}
+}
+
+type countedBudget struct{ left, calls int }
+
+func (b *countedBudget) Take(n int) bool {
+	if b.calls++; b.left < n {
+		return false
+	}
+	b.left -= n
+	return true
+}
+
+func (b *countedBudget) Give(n int) { b.calls++; b.left += n }

@@ -21,7 +21,7 @@ func (s *source) withFile(t *turn, e *srcEntry, use func(*chunker.File) error) e
 	e.mu.RLock()
 	if e.file == nil {
 		e.mu.RUnlock()
-		if err := s.openShared(t, e); err != nil {
+		if err := s.awaitBudget(t, func() error { return s.openShared(t, e) }); err != nil {
 			return err
 		}
 		e.mu.RLock()
@@ -307,8 +307,8 @@ func (s *source) readExtent(t *turn, e *srcEntry, x *wire.Extent, buf []byte, ag
 	if !single && !again {
 		return s.withFile(t, e, read)
 	}
-	f, err := s.openNew(t, e)
-	if err != nil {
+	var f *chunker.File
+	if err := s.awaitBudget(t, func() (err error) { f, err = s.openNew(t, e); return err }); err != nil {
 		return err
 	}
 	defer f.Close()

@@ -2,6 +2,7 @@ package xfer
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"gdrcp/internal/fsys"
@@ -14,12 +15,31 @@ func retryOnEMFILE[T any](stop <-chan struct{}, open func() (T, error)) (T, erro
 	const tries, pause = 100, 20 * time.Millisecond
 	for i := 0; ; i++ {
 		f, err := open()
-		if i == tries || !fsys.LacksDescriptors(err) {
+		if i == tries || !fsys.LacksDescriptors(err) || errors.Is(err, chunker.ErrBudget) {
 			return f, err
 		}
 		select {
 		case <-stop:
 			return f, context.Canceled
+		case <-time.After(pause):
+		}
+	}
+}
+
+// awaitBudget opens a file once this session's budget has room for it, which is when the session
+// has closed others. A worker gives up its turn meanwhile, because those that close them need one.
+// Call it with no lock held: see turn.
+func (s *source) awaitBudget(t *turn, open func() error) error {
+	const pause = 5 * time.Millisecond
+	for {
+		err := open()
+		if !errors.Is(err, chunker.ErrBudget) {
+			return err
+		}
+		t.leave()
+		select {
+		case <-s.stop:
+			return context.Canceled
 		case <-time.After(pause):
 		}
 	}

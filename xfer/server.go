@@ -105,7 +105,7 @@ func NewServer(cfg ServerConfig) *Server {
 	}
 	v := &Server{cfg: cfg, gpus: newGPUFinder(cfg.GPUs, cfg.Timeouts.Handshake/4)}
 	at := door.Config{
-		MaxSessions: cfg.MaxSessions, MaxMemory: cfg.MaxMemory, MaxWait: cfg.MaxWait, NoRails: cfg.NoRails, Followed: cfg.Followed,
+		MaxSessions: cfg.MaxSessions, MaxMemory: cfg.MaxMemory, Files: filesLeft(), MaxWait: cfg.MaxWait, NoRails: cfg.NoRails, Followed: cfg.Followed,
 		Limit: cfg.Limit, Handshake: cfg.Timeouts.Handshake, Wire: cfg.Wire, RingBytes: ringBytes, Load: cfg.Load,
 		Distances: v.gpus.distances, Begin: v.begin,
 		Log: func(peer, key, what string, err error) { v.log(SessionEnd{Peer: peer, Key: key, What: what, Err: err}) },
@@ -188,6 +188,7 @@ func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l 
 	s := newSession(d, peer, false, v.cfg.Timeouts)
 	s.terms = wire.Terms{Slots: grant.Slots, QPs: grant.QPs, ChunkBytes: host.ChunkBytes}
 	s.limit, s.sessionsAtOnce = host.Limit, cmp.Or(v.cfg.MaxSessions, door.DefaultMaxSessions)
+	s.files = &fileBudget{server: host}
 	s.pinnedBytes = &v.pinnedBytes
 	s.traces(v.cfg.trace)
 	s.growth.probe = v.cfg.probe

@@ -46,6 +46,8 @@ type session struct {
 	growth     ringGrowth
 	// sessionsAtOnce is how many sessions a server has at most; 0 at a client.
 	sessionsAtOnce int
+	// files bounds what a server's session has open; nil at a client.
+	files *fileBudget
 	// limit bounds how many bytes a second the payload may take on the wire.
 	limit limit.Limits
 }

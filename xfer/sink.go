@@ -85,6 +85,12 @@ func newSink(s *session, store *chunker.Sink, tally *Tally, acct *copyResults) *
 	if store != nil && store.Special() != nil {
 		k.out = store.Special()
 	}
+	if s.files != nil {
+		k.openFiles.budget = s.files
+		if store != nil {
+			store.MayOpen(s.files)
+		}
+	}
 	k.ledger = newLedger(k)
 	s.ringWish.CopySlots = acct.vouches()
 	return k

@@ -87,6 +87,9 @@ type resend struct {
 func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *copyResults) *source {
 	src := &source{session: s, sender: newChunkSender(s), tree: tree, tally: tally, results: acct, turns: newTurns()}
 	src.jobs = newSlotQueue[*outSlot](sourceSlots(s.mostSlots()))
+	if s.files != nil && tree != nil {
+		tree.MayOpen(s.files)
+	}
 	src.failures.wake = make(chan struct{}, 1)
 	src.over, src.granted = make(chan struct{}), make(chan struct{})
 	src.window.cutting.most = cmp.Or(s.terms.Transfers, DefaultTransfers)

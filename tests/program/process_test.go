@@ -246,9 +246,13 @@ func serve(t testing.TB, l link, root string, extra ...string) *server {
 	return serveAs(t, how{}, l, root, extra...)
 }
 
+// serveAs starts a server. Without a root, extra has an access file.
 func serveAs(t testing.TB, h how, l link, root string, extra ...string) *server {
 	t.Helper()
-	args := append([]string{"serve", "--root", root, "--listen", "127.0.0.1:0"}, l.serveArgs()...)
+	args := append([]string{"serve", "--listen", "127.0.0.1:0"}, l.serveArgs()...)
+	if root != "" {
+		args = append(args, "--root", root)
+	}
 	s := &server{process: start(t, h, append(args, extra...)...), root: root, link: l}
 	deadline := time.Now().Add(launch.Slow(20 * time.Second))
 	for !s.isListening() {

@@ -30,6 +30,8 @@ type Config struct {
 	// MaxMemory bounds the rings and buffers of all sessions, in bytes
 	// (DefaultMaxMemory). Where little is left, a session gets fewer slots.
 	MaxMemory int64
+	// Files is how many files the process may have open. 0 means that nothing bounds them.
+	Files int
 	// MaxWait is how long a client that would exceed a bound waits for others to end
 	// (30 s). The server then tells it to come again. With a negative value the server
 	// tells it at once.

@@ -35,8 +35,8 @@ const (
 	// leastSlots is the smallest ring for a client that asked for more: with two slots,
 	// one is filled while the other is on its way.
 	leastSlots = 2
-	// maxWaiting and maxWaitingOfKey bound how many clients wait for room. Each keeps
-	// the queue pair of its door. Where maxWaiting clients wait, one more takes the
+	// maxWaiting and maxWaitingOfKey bound how many clients wait for room, if descriptors do
+	// not (see mostWaiting). Each keeps the queue pair of its door. Where maxWaiting clients wait, one more takes the
 	// place of a client of the key with the most waiting clients, if that key has more
 	// than the new client's key.
 	maxWaiting, maxWaitingOfKey = 1024, 256
@@ -52,6 +52,7 @@ type admissionQueue struct {
 	ended    endedSessions
 	load     Load
 	memory   int64           // of all sessions' rings and buffers
+	files    int             // that all sessions may have open, see fitsFilesLocked
 	held     map[string]held // by the name of the key
 	seated   int             // how many keys have sessions
 	waiting  []*waiter       // the client that came first is first
@@ -138,10 +139,11 @@ func (q *admissionQueue) sayWaiting(ctx context.Context, at *Conn, text string) 
 func (q *admissionQueue) enqueue(w *waiter) (why string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.decideLocked(w, q.isBehindLocked(w.peer.key)) || q.cfg.MaxWait < 0 || q.heldBy(w.peer.key).waiting >= maxWaitingOfKey {
+	most, mostOfKey := q.cfg.mostWaiting()
+	if q.decideLocked(w, q.isBehindLocked(w.peer.key)) || q.cfg.MaxWait < 0 || q.heldBy(w.peer.key).waiting >= mostOfKey {
 		return ""
 	}
-	if len(q.waiting) >= maxWaiting && !q.makeWayLocked(w.peer.key) {
+	if len(q.waiting) >= most && !q.makeWayLocked(w.peer.key) {
 		return ""
 	}
 	q.waiting = append(q.waiting, w)
@@ -201,6 +203,10 @@ func (q *admissionQueue) grantLocked(w *waiter, behind bool) (*Session, *notAdmi
 	if qps > near && !q.fitsLocked(key, q.cfg.RingBytes(qps, slots, chunkBytes), false) {
 		qps = near // a client far away does without its further connections before it waits
 	}
+	qps, no := q.qpsWithinFilesLocked(key, qps)
+	if no != nil {
+		return nil, no
+	}
 	slots, giveBack, no := q.takeRingLocked(key, qps, slots, chunkBytes)
 	if no != nil {
 		return nil, no
@@ -214,6 +220,7 @@ func (q *admissionQueue) grantLocked(w *waiter, behind bool) (*Session, *notAdmi
 	s.ctx, s.end = context.WithCancelCause(w.ctx)
 	q.sessions[s.ID] = s
 	q.hold(key, held{sessions: 1}, 1)
+	q.addFilesLocked(s, sessionFiles+qps)
 	q.addLoadLocked(Load{Sessions: 1, Slots: slots}, 1)
 	return s, nil
 }
@@ -252,6 +259,7 @@ func (q *admissionQueue) leave(s *Session) {
 		delete(q.sessions, s.ID) // at once, so that no queue pair can join the session any more
 		q.ended.add(s.ID)
 		q.hold(s.peer.key, held{sessions: 1}, -1)
+		q.addFilesLocked(s, -s.files)
 	}
 	q.mu.Unlock()
 	if !last {

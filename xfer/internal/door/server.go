@@ -32,6 +32,7 @@ func NewServer(cfg Config) *Server {
 	cfg.MaxSessions = cmp.Or(cfg.MaxSessions, DefaultMaxSessions)
 	cfg.MaxMemory = cmp.Or(cfg.MaxMemory, DefaultMaxMemory)
 	cfg.MaxWait = cmp.Or(cfg.MaxWait, defaultMaxWait)
+	cfg.Files = cmp.Or(cfg.Files, allFiles)
 	d := &Server{cfg: cfg, nobodys: trust.RandomSecret(), queue: newAdmissionQueue(cfg), takingLeave: make(chan struct{}, maxTakingLeave)}
 	d.listeners = &listenerSet{wire: cfg.Wire, followed: cfg.Followed, handle: d.handle, log: d.log, noRails: cfg.NoRails}
 	return d

@@ -48,6 +48,7 @@ type Session struct {
 	// the first queue pair's session. When the last of them leaves, everything is given
 	// back.
 	users int
+	files int // that it may have open
 	spent map[trust.Lane]bool
 	// entered says that the first queue pair exists or is being made. Once it exists,
 	// take takes the further ones.

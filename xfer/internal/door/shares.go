@@ -9,10 +9,10 @@ import (
 // places or all memory. The key that has least comes first. A key that has more than
 // others and does nothing with it makes room for them.
 
-// held is what a key has: its sessions, their memory, and its waiting clients.
+// held is what a key has: its sessions, their memory and open files, and its waiting clients.
 type held struct {
-	sessions, waiting int
-	bytes             int64
+	sessions, waiting, files int
+	bytes                    int64
 }
 
 // heldBy is what a key has. The caller holds q.mu.
@@ -29,6 +29,7 @@ func (q *admissionQueue) hold(key string, more held, sign int) {
 		q.seated--
 	}
 	h.waiting += sign * more.waiting
+	h.files += sign * more.files
 	h.bytes += int64(sign) * more.bytes
 	if h == (held{}) {
 		delete(q.held, key) // keys come and go
@@ -75,11 +76,12 @@ func (q *admissionQueue) takeSeatLocked(key string, maxOfKey int, behind bool) *
 	return nil
 }
 
-// shareOf is the part of the server that a key has: of the places or of the memory,
-// whichever part is larger.
+// shareOf is the part of the server that a key has: of the places, of the memory or of the files
+// that may be open, whichever part is largest.
 func (q *admissionQueue) shareOf(key string) float64 {
 	h := q.held[key]
-	return max(float64(h.sessions)/float64(q.cfg.MaxSessions), float64(h.bytes)/float64(q.cfg.MaxMemory))
+	return max(float64(h.sessions)/float64(q.cfg.MaxSessions), float64(h.bytes)/float64(q.cfg.MaxMemory),
+		float64(h.files)/float64(q.cfg.filesOfSessions()))
 }
 
 // isBehindLocked reports whether a client waits for room whose key has less.

@@ -17,6 +17,9 @@ type oldTree struct {
 	id manifest.Inode
 	// free: it is replaced. always: whatever the source has, and whatever is put into it.
 	free, always bool
+	// looked is a time before the tree is listed, see awaitTick, and listed is that time once it
+	// is about to be.
+	looked, listed unix.Timespec
 	// changed is when the names at its top changed last, before they were compared.
 	changed unix.Timespec
 }
@@ -73,6 +76,7 @@ func (s *Sink) Replaced(looked func(), stop <-chan struct{}) *Surplus {
 	if s.old == nil {
 		return nil
 	}
+	s.old.listed = s.old.looked
 	u := s.Surplus()
 	u.old = s.old
 	u.rules = &DeleteRules{DryRun: true, StaysOn: true, Most: -1, Told: func(Removal) {}, Looked: looked, Stop: stop}
@@ -84,13 +88,38 @@ func (s *Sink) Replaced(looked func(), stop <-chan struct{}) *Surplus {
 func (u *Surplus) List(told func(Removal)) error {
 	rules := *u.rules
 	rules.Told = told
-	return u.eachFound(&remover{sink: &Sink{}, names: sorted.NewStack(), rules: &rules})
+	return u.eachFound(&remover{sink: &Sink{}, names: sorted.NewStack(), rules: &rules, late: u.sink.lateNames(0)})
+}
+
+// root is where the replaced directory is now, below the sink's base.
+func (*oldTree) root(s *Sink) string {
+	if s.stage != nil && s.stage.replaced {
+		return s.stage.name
+	}
+	return s.leaf
+}
+
+// listingOfOld is the listing of the tree that is replaced, or none if it is another one than was
+// listed.
+func (s *Sink) listingOfOld(st *unix.Stat_t) oldListing {
+	if s.old == nil || s.old.id != inodeOf(st) || s.old.listed == (unix.Timespec{}) {
+		return oldListing{}
+	}
+	return oldListing{s.old.listed, st.Mtim}
+}
+
+// lateNames is nil before the tree is replaced. topped is as in lateNames.
+func (s *Sink) lateNames(topped int) *lateNames {
+	if s.stage == nil || !s.stage.replaced {
+		return nil
+	}
+	return &lateNames{oldListing: s.stage.listing, newTree: s.stage.fd, topped: topped}
 }
 
 // takeOld goes past a name that the source has, too. What is at the name is lost if one of both
 // is a directory and the other is not.
 func (u *Surplus) takeOld(l *surplusLevel, leaf string, isDir bool) error {
-	dir, name := fileset.SplitPath(u.sink.leaf + "/" + fileset.JoinPath(l.path, leaf))
+	dir, name := fileset.SplitPath(u.old.root(u.sink) + "/" + fileset.JoinPath(l.path, leaf))
 	h, err := u.sink.dir(dir)
 	if err != nil {
 		return nil // changed meanwhile: what is lost then is not known
@@ -122,8 +151,12 @@ func (s *Sink) RemoveReplaced(looked func(), stop <-chan struct{}) error {
 	if s.stage == nil || !s.stage.replaced || s.stage.others && !s.exists(s.stage.name) {
 		return nil
 	}
-	if !s.stage.others && removeTree(s.base.fd, s.stage.name, s.stage.replacedAt, looked, func(Removal) {}, stop) {
+	late := s.lateNames(len(s.stage.name) + 1)
+	if !s.stage.others && removeTree(s.base.fd, s.stage.name, s.stage.replacedAt, late, looked, func(Removal) {}, stop) {
 		return nil
+	}
+	if late.kept > 0 {
+		return opErr("remove what was at", s.dest, late.keepLate(s.base.fd, s.stage.name, s.stage.replacedFD))
 	}
 	return opErr("remove what was at", s.dest, errNotAllGone)
 }
@@ -148,9 +181,9 @@ var errNotAllGone = errors.New("not all of it could be removed; gdrcp clean trie
 
 // removeTree removes a directory and all in it, but nothing that is mounted there. It
 // follows no link, and leaves alone what else may have got the name. It reports each entry, and
-// reports whether the name is free.
-func removeTree(dirfd int, name string, only manifest.Inode, looked func(), told func(Removal), stop <-chan struct{}) bool {
-	r := &remover{sink: &Sink{}, names: sorted.NewStack(), only: only, rules: &DeleteRules{
+// reports whether the name is free. What late keeps stays.
+func removeTree(dirfd int, name string, only manifest.Inode, late *lateNames, looked func(), told func(Removal), stop <-chan struct{}) bool {
+	r := &remover{sink: &Sink{}, names: sorted.NewStack(), only: only, late: late, rules: &DeleteRules{
 		StaysOn: true, Most: -1, Told: told, Looked: looked, Stop: stop,
 	}}
 	defer r.close()

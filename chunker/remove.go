@@ -82,8 +82,9 @@ type remover struct {
 	only manifest.Inode
 	// onlyEmpty: only empty directories are removed.
 	onlyEmpty bool
-	dev       uint64 // of the directory that holds the name to remove
-	bytes     int64  // of the file that was looked at last, if it has no other name
+	late      *lateNames // or nil
+	dev       uint64     // of the directory that holds the name to remove
+	bytes     int64      // of the file that was looked at last, if it has no other name
 }
 
 // doomed is a directory on the remover's way.
@@ -94,6 +95,7 @@ type doomed struct {
 	names     sorted.Names
 	left      bool // something in it stays
 	was       widened
+	changed   unix.Timespec // when it was entered
 }
 
 func (s *Sink) newRemover() *remover {
@@ -152,7 +154,7 @@ func (r *remover) look(dirfd int, name, path string) (isDir, there, stays bool) 
 	if r.bytes = 0; st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink == 1 {
 		r.bytes = st.Size
 	}
-	stays = r.stopped() || r.rules.StaysOn && isDir && fsys.IsMount(dirfd, name, &st, r.dev) ||
+	stays = r.stopped() || r.late.keeps(r.way, &st, path, isDir) || r.rules.StaysOn && isDir && fsys.IsMount(dirfd, name, &st, r.dev) ||
 		isDir && r.sink.isForPartials(inodeOf(&st)) || r.protects(path, isDir)
 	return isDir, true, stays
 }
@@ -242,7 +244,7 @@ func (r *remover) enter(dirfd int, name, path string) (fd int, ok bool) {
 		r.told(path, true, err)
 		return -1, false
 	}
-	d.inode = inodeOf(&st)
+	d.inode, d.changed = inodeOf(&st), st.Ctim
 	r.way = append(r.way, d)
 	r.path = append(r.path[:0], path...)
 	return fd, true

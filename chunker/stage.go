@@ -59,6 +59,7 @@ type stage struct {
 	replacedFD int
 	others     bool
 	replacedAt manifest.Inode // the tree that was to be replaced
+	listing    oldListing     // of it
 	// touched is when keepStageYoung has last done so, or nil.
 	touched atomic.Pointer[time.Time]
 }
@@ -113,7 +114,8 @@ func (s *Sink) checkTop() error {
 	if err := s.lookAtOld(); err != nil {
 		return err
 	}
-	if err := s.tryExchange(); err != nil || fsys.TypeOf(s.base.fd) != unix.OVERLAYFS_SUPER_MAGIC {
+	looked, err := s.tryExchange()
+	if s.old.looked = looked; err != nil || fsys.TypeOf(s.base.fd) != unix.OVERLAYFS_SUPER_MAGIC {
 		return err
 	}
 	return s.tryRename()
@@ -131,13 +133,14 @@ func (e *topError) Is(target error) bool { return target == e.kind }
 func kindOf(kind error, why string) error { return &topError{kind, why} }
 
 // tryExchange exchanges two directories of its own: only that tells whether the file
-// system can (renameat2(2) has EINVAL for those that cannot).
-func (s *Sink) tryExchange() (err error) {
+// system can (renameat2(2) has EINVAL for those that cannot). It also returns the time: see
+// awaitTick.
+func (s *Sink) tryExchange() (now unix.Timespec, err error) {
 	stem := fileset.StagePrefix + fileset.NewStageID().String() + "-" // of no tree, so that nobody adopts them
 	one, other := stem+fileset.NewStageID().String(), stem+fileset.NewStageID().String()
 	for _, name := range []string{one, other} {
 		if err := fsys.Uninterrupted(func() error { return unix.Mkdirat(s.base.fd, name, 0o700) }); err != nil {
-			return err
+			return now, err
 		}
 		defer func() {
 			rmdir := func() error { return unix.Unlinkat(s.base.fd, name, unix.AT_REMOVEDIR) }
@@ -146,7 +149,10 @@ func (s *Sink) tryExchange() (err error) {
 			}
 		}()
 	}
-	return exchange(s.base.fd, one, other)
+	if err := exchange(s.base.fd, one, other); err != nil {
+		return now, err
+	}
+	return awaitTick(s.base.fd, one)
 }
 
 // exchange exchanges two directories of one directory.
@@ -260,7 +266,8 @@ func (s *Sink) giveName() error {
 	st.replacedAt = inodeOf(&was)
 	// Marked before, a tree that a crash leaves under the staging name can be removed.
 	marked, _ := hasTreeMark(fd, markStaging, markWhole, markReplaced)
-	_ = setTreeMark(fd, markReplaced)
+	st.listing = s.listingOfOld(&was)
+	_ = setReplacedMark(fd, st.listing)
 	err = exchange(s.base.fd, st.name, st.leaf)
 	if err == nil && !s.isAt(st.name, st.replacedAt) && exchange(s.base.fd, st.name, st.leaf) == nil {
 		err = ErrChanged // something else got the name at the last moment
@@ -364,10 +371,15 @@ func removeLeftoverStage(in *hostsIn, name string, olderThan time.Duration, now 
 		}
 		name = gone
 	}
-	return removeTree(dirfd, name, inodeOf(&st), looked, func(r Removal) {
+	late := &lateNames{oldListing: listingOf(fd), newTree: -1, topped: len(name) + 1}
+	gone := removeTree(dirfd, name, inodeOf(&st), late, looked, func(r Removal) {
 		in.fail(name, r.Err)
 		if told != nil {
 			told(r)
 		}
 	}, stop)
+	if late.kept > 0 {
+		in.fail(name, late.keepLate(dirfd, name, fd))
+	}
+	return gone
 }

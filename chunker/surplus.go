@@ -122,9 +122,9 @@ func (u *Surplus) target(op, dir string) (string, error) {
 	case u.old == nil:
 		return u.sink.target(op, dir)
 	case dir == ".":
-		return u.sink.leaf, nil
+		return u.old.root(u.sink), nil
 	}
-	return u.sink.leaf + "/" + dir, nil
+	return u.old.root(u.sink) + "/" + dir, nil
 }
 
 // advance goes on to the directory that path is in; with end, it leaves all
@@ -382,6 +382,9 @@ func (c *clearing) enter(dir string, want manifest.Inode) error {
 		return err
 	}
 	c.dir, c.h = dir, h
+	if c.remover.late != nil {
+		c.remover.late.inTop, c.remover.late.above = dir == ".", c.was.Ctim
+	}
 	return nil
 }
 

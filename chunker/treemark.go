@@ -3,6 +3,7 @@ package chunker
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -38,6 +39,38 @@ func markValue(fd int, says string) ([]byte, error) {
 	return []byte(value), nil
 }
 
+// listedMark follows a mark that says markReplaced, and is followed by the times of its listing.
+const (
+	listedMark  = " listed "
+	listedTimes = "%d.%d %d.%d"
+)
+
+// setReplacedMark is setTreeMark for a tree with that listing, or none.
+func setReplacedMark(fd int, l oldListing) error {
+	value, err := markValue(fd, markReplaced)
+	if err == nil && l != (oldListing{}) {
+		value = fmt.Appendf(value, listedMark+listedTimes, l.since.Sec, l.since.Nsec, l.top.Sec, l.top.Nsec)
+	}
+	if err != nil {
+		return err
+	}
+	return setMark(fd, value)
+}
+
+// listingOf is the listing of a tree that has the mark of a replaced one, or none.
+func listingOf(fd int) (l oldListing) {
+	var buf [256]byte
+	n, err := unix.Fgetxattr(fd, treeMark, buf[:])
+	if err != nil {
+		return l
+	}
+	_, says, _ := strings.Cut(string(buf[:n]), listedMark)
+	if k, _ := fmt.Sscanf(says, listedTimes, &l.since.Sec, &l.since.Nsec, &l.top.Sec, &l.top.Nsec); k != 4 {
+		return oldListing{}
+	}
+	return l
+}
+
 // setTreeMark marks an open directory. The owner of one that may not be written to gets that
 // right meanwhile.
 func setTreeMark(fd int, says string) error {
@@ -45,6 +78,10 @@ func setTreeMark(fd int, says string) error {
 	if err != nil {
 		return err
 	}
+	return setMark(fd, value)
+}
+
+func setMark(fd int, value []byte) (err error) {
 	set := func() error {
 		return fsys.Uninterrupted(func() error { return unix.Fsetxattr(fd, fileset.TreeMark, value, 0) })
 	}
@@ -64,8 +101,9 @@ func hasTreeMark(fd int, says ...string) (has, known bool) {
 	if err != nil {
 		return false, err != unix.EOPNOTSUPP && err != unix.ENOSYS
 	}
+	found, _, _ := strings.Cut(string(buf[:n]), listedMark)
 	for _, s := range says {
-		if want, err := markValue(fd, s); err == nil && string(want) == string(buf[:n]) {
+		if want, err := markValue(fd, s); err == nil && string(want) == found {
 			return true, true
 		}
 	}

@@ -74,12 +74,15 @@ func (k *sink) giveName(ctx context.Context, agree bool) (bool, error) {
 	if !k.isPlaced() {
 		return false, errNoTree
 	}
-	if may, err := k.deletion.reportReplaced(ctx); !may || err != nil {
+	if may, err := k.deletion.mayReplace(); !may || err != nil {
 		k.results.withhold()
 		return false, err
 	}
 	if err := k.store.Commit(); err != nil {
 		return false, asUnsupported(err)
+	}
+	if err := k.deletion.reportReplaced(ctx); err != nil {
+		return true, err
 	}
 	if err := k.store.RemoveReplaced(k.lookedAt(), ctx.Done()); err != nil {
 		// The goroutine that settles entries has the list of what is unsettled.
@@ -195,36 +198,46 @@ func (k *sink) beginWhole(ctx context.Context) {
 // later moment to report what is lost.
 func (d *deletion) runWhole(ctx context.Context) error {
 	err := d.removeStale()
-	if err == nil && d.sink.session.terms.Has(wire.FlagDryRun) && !d.isOff() && d.sink.results.failures() == 0 {
-		_, err = d.reportReplaced(ctx)
+	if err != nil || !d.sink.session.terms.Has(wire.FlagDryRun) || d.isOff() || d.sink.results.failures() > 0 {
+		return err
+	}
+	may, err := d.mayReplace()
+	if may && err == nil {
+		err = d.reportReplaced(ctx)
 	}
 	return err
 }
 
-// reportReplaced books and reports what is lost with the directory that is replaced. It reports
-// whether that may be.
-func (d *deletion) reportReplaced(ctx context.Context) (may bool, err error) {
+// mayReplace reports whether as much may be lost as would be with the directory that is replaced.
+func (d *deletion) mayReplace() (may bool, err error) {
 	if d == nil || d.replaced == nil {
 		return true, nil
 	}
-	terms := &d.sink.session.terms
-	most, lost, unknown := terms.MostDeleted(), int64(0), false
-	if most >= 0 {
-		err = d.replaced.List(func(r chunker.Removal) {
-			if !errors.Is(r.Err, chunker.ErrNotEmpty) {
-				lost++
-				unknown = unknown || r.Err != nil
-			}
-		})
-		if err == nil && (lost > most || unknown) {
-			d.record(wire.DeletedFailed, ".", fmt.Sprintf("--max-delete allows %d, and at least %d entries would be lost with the directory that is replaced", most, lost))
-			return false, d.flush()
+	most, lost, unknown := d.sink.session.terms.MostDeleted(), int64(0), false
+	if most < 0 {
+		return true, nil
+	}
+	err = d.replaced.List(func(r chunker.Removal) {
+		if !errors.Is(r.Err, chunker.ErrNotEmpty) {
+			lost++
+			unknown = unknown || r.Err != nil
 		}
+	})
+	if err != nil || lost <= most && !unknown {
+		return true, err
 	}
-	if err == nil {
-		err = d.replaced.List(d.removed)
+	d.record(wire.DeletedFailed, ".", fmt.Sprintf("--max-delete allows %d, and at least %d entries would be lost with the directory that is replaced", most, lost))
+	return false, d.flush()
+}
+
+// reportReplaced books and reports what is lost with the directory that was replaced, or would be
+// in a dry run.
+func (d *deletion) reportReplaced(ctx context.Context) error {
+	if d == nil || d.replaced == nil {
+		return nil
 	}
-	return true, errors.Join(err, context.Cause(ctx), d.flush())
+	err := d.replaced.List(d.removed)
+	return errors.Join(err, context.Cause(ctx), d.flush())
 }
 
 // removeStale removes what the source does not have from the staging directory. Where the

@@ -2,6 +2,7 @@ package program
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -68,6 +69,38 @@ func TestTreeThatWasNotMeant(t *testing.T) {
 		p.wantOne(strings.Split(p.stdout.String()+p.stderr.String(), "\n"), `deleted files: 1$`)
 		sameTree(t, from+"/tree", to+"/datax", true)
 		noTreesLeft(t, to)
+		s.stop()
+	})
+}
+
+// TestTreeGetsLateNames: what others put into the directory that is replaced, below its top and
+// after the look at it, is neither lost nor listed as lost.
+func TestTreeGetsLateNames(t *testing.T) {
+	onHost(t)
+	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
+		makeFile(t, from+"/tree/big", 32*mib, 1)
+		write(t, from+"/tree/d/f", "new")
+		write(t, to+"/tree/d/gone", "g")
+		write(t, to+"/tree/big", "old")
+		client := start(t, s.as, append(s.copyArgs(), append(s.operands(d, s.slowDown(t), "tree", "tree"), "-a", "--atomic-dir", "--json")...)...)
+		awaitBytes(to, 8*mib, client)
+		write(t, to+"/tree/d/precious", "p")
+		client.wantCode(3)
+		client.wantOne(strings.Split(client.stdout.String(), "\n"), `others put names into it after it was listed \(1\); they are kept beside it in .{1,2}gdrcp-kept-`)
+		var listed []string
+		for _, e := range client.events() {
+			if e["event"] == "deleted" {
+				listed = append(listed, e["path"].(string))
+			}
+		}
+		if len(listed) != 1 || listed[0] != "d/gone" {
+			t.Errorf("listed as deleted: %q", listed)
+		}
+		sameTree(t, from+"/tree", to+"/tree", false)
+		kept, _ := filepath.Glob(to + "/gdrcp-kept-*/d/*")
+		if len(kept) != 1 || filepath.Base(kept[0]) != "precious" {
+			t.Errorf("kept: %q", kept)
+		}
 		s.stop()
 	})
 }

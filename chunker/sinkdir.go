@@ -26,6 +26,9 @@ type dirToSettle struct {
 	mtimeNs int64
 	owner   *Attributes // owner, group and ACLs alone, or nil
 	was     widened
+	id      manifest.Inode
+	// stays: the directory keeps what it has, and is only looked up by its name.
+	stays bool
 }
 
 // Mkdir makes a directory, or accepts one that exists. Its contents may follow at once.
@@ -106,16 +109,15 @@ func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 		return s.adoptDir(e, a, h, target, was)
 	}
 	s.markUnsynced(parent)
-	d.made = true
+	d.made, d.id = true, h.inode
 	if err := s.openToOwner(h, &d, was); err != nil {
 		return opErr("make directory", e.Path, err)
 	}
 	if err := s.withhold(h, &d); err != nil {
 		return opErr("make directory", e.Path, err)
 	}
-	if s.changesDirs(a) || d.mode&0o700 != 0o700 {
-		s.addToSettle(d)
-	}
+	d.stays = !s.changesDirs(a) && d.mode&0o700 == 0o700
+	s.addToSettle(d)
 	return s.applyDirXattrs(h, e.Path, a)
 }
 
@@ -158,6 +160,7 @@ func (s *Sink) changesDirs(a *Attributes) bool {
 // directory can be settled at all, while the entry can still fail.
 func (s *Sink) adoptDir(e *manifest.Entry, a *Attributes, h *dirHandle, target string, was widened) error {
 	d := s.settling(e, a, target)
+	d.id = h.inode
 	var st unix.Stat_t
 	if err := fsys.Fstat(h.fd, &st); err != nil {
 		return opErr("stat", e.Path, err)
@@ -172,11 +175,9 @@ func (s *Sink) adoptDir(e *manifest.Entry, a *Attributes, h *dirHandle, target s
 		}
 		// Else it belongs to another user, and making its entries will fail.
 	}
-	if !s.changesDirs(a) && !d.was.is {
-		return nil
-	}
+	d.stays = !s.changesDirs(a) && !d.was.is
 	switch {
-	case d.was.is, !s.opt.RequireAttributes:
+	case d.was.is, d.stays, !s.opt.RequireAttributes:
 	case keep.Times:
 		if err := fsys.SetTimes(h.fd, ".", st.Atim, st.Mtim); err != nil {
 			return opErr("set time of", e.Path, err)
@@ -187,6 +188,9 @@ func (s *Sink) adoptDir(e *manifest.Entry, a *Attributes, h *dirHandle, target s
 		}
 	}
 	s.addToSettle(d)
+	if d.stays {
+		return nil
+	}
 	return s.applyDirXattrs(h, e.Path, a)
 }
 
@@ -201,7 +205,7 @@ func mayFill(h *dirHandle) bool {
 func (s *Sink) narrow(dirs []dirToSettle) error {
 	var errs []error
 	for _, d := range slices.Backward(dirs) {
-		if !d.was.is && (!d.made || s.opt.Keep.Modes) {
+		if d.stays || !d.was.is && (!d.made || s.opt.Keep.Modes) {
 			continue
 		}
 		h, err := s.dir(d.target)
@@ -317,7 +321,7 @@ func (s *Sink) addToSettle(d dirToSettle) {
 	at, found := slices.BinarySearchFunc(s.settle, d, func(a, b dirToSettle) int { return manifest.ComparePaths(a.entry, b.entry) })
 	if found {
 		if s.settle[at].was.is {
-			d.was = s.settle[at].was
+			d.was, d.stays = s.settle[at].was, false
 		}
 		s.settle[at] = d
 		return
@@ -385,6 +389,9 @@ func (s *Sink) settleWhere(due func(entry string) bool) error {
 // required, it returns the first error, and a directory that does not get its owner does not
 // get its mode either.
 func (s *Sink) settleDir(d dirToSettle) error {
+	if d.stays {
+		return s.checkNamed(&d)
+	}
 	h, err := s.dir(d.target)
 	if err != nil {
 		return opErr("settle directory", d.entry, err)
@@ -412,7 +419,7 @@ func (s *Sink) settleDir(d dirToSettle) error {
 	if err != nil {
 		return err
 	}
-	return cmp.Or(timeErr, s.checkNamed(h, d.entry))
+	return cmp.Or(timeErr, s.checkNamed(&d))
 }
 
 // settledMode returns the final mode of a directory, given in st its present mode and

@@ -48,20 +48,20 @@ func (s *Sink) statGiven(path string, st *unix.Stat_t) error {
 	return nil
 }
 
-// checkNamed checks that an open directory still has the name by which it was opened.
-func (s *Sink) checkNamed(h *dirHandle, entry string) error {
-	if h.path == "." {
+// checkNamed checks that the directory that was made or found for an entry still has its name.
+func (s *Sink) checkNamed(d *dirToSettle) error {
+	if d.target == "." {
 		return nil // CheckPlace does it
 	}
-	dir, leaf := fileset.SplitPath(h.path)
+	dir, leaf := fileset.SplitPath(d.target)
 	parent, err := s.dir(dir)
 	var st unix.Stat_t
 	if err == nil {
 		err = fsys.Fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
 		parent.release()
 	}
-	if isElsewhere(h.inode, &st, err) {
-		return kindErr("look up", entry, ErrMoved)
+	if isElsewhere(d.id, &st, err) {
+		return kindErr("look up", d.entry, ErrMoved)
 	}
 	return nil
 }

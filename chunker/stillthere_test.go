@@ -33,13 +33,14 @@ func TestDirectoryThatMoves(t *testing.T) {
 		"one below replaced":      {dest: "into", strike: func(above string) error { return replace(above + "/into/d") }, settled: true},
 		"one below removed":       {dest: "into", settled: true, strike: func(above string) error { return os.RemoveAll(above + "/into/d") }},
 	} {
-		for _, rooted := range []bool{false, true} {
+		for i, rooted := range []bool{false, true, false, true} {
+			keep := Keep{Times: i < 2} // without, nothing else is done to a directory in the end
 			above := t.TempDir()
 			makeTree(t, above, "into/")
 			if err := os.Symlink("into", above+"/link"); err != nil {
 				t.Fatal(err)
 			}
-			opt := SinkOptions{Dest: above + "/" + c.dest, Keep: Keep{Times: true}}
+			opt := SinkOptions{Dest: above + "/" + c.dest, Keep: keep}
 			if rooted {
 				opt.Root, opt.Dest = openRoot(t, above), c.dest
 			}
@@ -56,7 +57,7 @@ func TestDirectoryThatMoves(t *testing.T) {
 				t.Fatalf("%s: %v", name, err)
 			}
 			if err := s.SettleDirs("e"); errors.Is(err, ErrMoved) != c.settled {
-				t.Errorf("%s, rooted %v: directories are settled: %v", name, rooted, err)
+				t.Errorf("%s, rooted %v, %+v: directories are settled: %v", name, rooted, keep, err)
 			}
 			if err := s.CheckPlace(); errors.Is(err, ErrMoved) != c.place {
 				t.Errorf("%s, rooted %v: %v", name, rooted, err)

@@ -63,3 +63,37 @@ func TestDestinationGoes(t *testing.T) {
 		})
 	}
 }
+
+// TestDirectoryBelowGoes: a directory below the top that is renamed or replaced while it is filled
+// is reported, also if the copy keeps no metadata of directories.
+func TestDirectoryBelowGoes(t *testing.T) {
+	onHost(t)
+	rdmatest.BesideOthers(t)
+	below := func(t *testing.T, from, to string, slow func() *process, hurry func()) {
+		makeTree(t, from+"/tree", 20, 1)
+		makeFile(t, from+"/tree/a/b/big", 10*mib, 2)
+		makeFile(t, from+"/tree/zzz", mib, 3)
+		p := slow()
+		awaitPartial(t, to, p)
+		must(t, os.Rename(to+"/copy/a/b", to+"/elsewhere"))
+		must(t, os.Mkdir(to+"/copy/a/b", 0o755))
+		hurry()
+		if code := p.wait(launch.Slow(patience)); code != 3 {
+			t.Errorf("exit code %d: %s", code, p)
+		}
+		p.wantOne(strings.Split(p.stderr.String(), "\n"), `look up "a/b": the directory that was filled does not have this name any more`)
+	}
+	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
+		x := holdsData(d, 4*mib).start(t, s.addr())
+		below(t, from, to, func() *process {
+			return start(t, how{}, append(s.operands(d, x.addr(), "tree", "copy"), "-rl", "--transport", "tcp")...)
+		}, x.release)
+		s.stop()
+	})
+	t.Run("local", func(t *testing.T) {
+		from, to := t.TempDir(), t.TempDir()
+		below(t, from, to, func() *process {
+			return start(t, how{}, "-rl", "--bwlimit", "4M", from+"/tree", to+"/copy")
+		}, func() {})
+	})
+}

@@ -35,10 +35,18 @@ func (c *Config) filesOfSessions() int {
 }
 
 // fitsFilesLocked reports whether a key may have n files more open. least says that these are the
-// fewest for the only session of a key: such a session may take all that are left.
+// fewest for the only session of a key: such a session may take all that are left. While some key
+// has no session, others leave enough for one.
 func (q *admissionQueue) fitsFilesLocked(key string, n int, least bool) bool {
-	left := q.cfg.filesOfSessions() - q.files - n
-	return left >= 0 && (least || !q.sharesLocked() || (q.held[key].files+n)/shareFactor <= left)
+	left, h := q.cfg.filesOfSessions()-q.files-n, q.held[key]
+	if least || !q.sharesLocked() {
+		return left >= 0
+	}
+	seated := q.seated
+	if h.sessions == 0 {
+		seated++
+	}
+	return (h.files+n)/shareFactor <= left && (left > sessionFiles || seated >= q.cfg.Keys.Len())
 }
 
 // qpsWithinFilesLocked returns how many queue pairs of those that a session asked for it can get,

@@ -45,6 +45,26 @@ func TestFilesAreShared(t *testing.T) {
 	}
 }
 
+// TestFilesAreLeftToAnotherKey: however many files there are, and however many connections each
+// session has, a greedy key leaves enough for the session of another one.
+func TestFilesAreLeftToAnotherKey(t *testing.T) {
+	for files := 1; files < 3000; files += 7 {
+		q := queueOf(Config{Keys: keysOf(firstKey, secondKey), MaxSessions: 64, Files: files})
+		for i := range byte(64) {
+			w := requestOf(firstKey, i, 4)
+			w.wish.QPs = uint8(1 + files%4)
+			if q.enqueue(w); !w.decided() {
+				break
+			}
+			for w.s.Take(1) {
+			}
+		}
+		if w := request(q, secondKey, 100, 4); !w.decided() || w.s == nil {
+			t.Fatalf("of %d files: %v", files, w.no)
+		}
+	}
+}
+
 // TestFilesWakeWaiters: files that a session returns admit a client that waits for them.
 func TestFilesWakeWaiters(t *testing.T) {
 	q := queueOf(Config{Keys: keysOf(firstKey), MaxSessions: 3, Files: 1000})

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 )
 
 // A tree that is replaced was listed before its name was exchanged. What others put into it later
@@ -60,13 +61,13 @@ func (l *lateNames) isInNewTree(path string, isDir bool) bool {
 	}
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
 	var fd int
-	err := uninterrupted(func() (err error) { fd, err = unix.Openat2(l.newTree, path[l.topped:], &how); return err })
+	err := fsys.Uninterrupted(func() (err error) { fd, err = unix.Openat2(l.newTree, path[l.topped:], &how); return err })
 	if err != nil {
 		return false
 	}
-	defer closeQuietly(fd)
+	defer fsys.CloseQuietly(fd)
 	var st unix.Stat_t
-	return fstat(fd, &st) == nil && (st.Mode&unix.S_IFMT == unix.S_IFDIR) == isDir
+	return fsys.Fstat(fd, &st) == nil && (st.Mode&unix.S_IFMT == unix.S_IFDIR) == isDir
 }
 
 func isAfter(a, b unix.Timespec) bool { return a.Sec > b.Sec || a.Sec == b.Sec && a.Nsec > b.Nsec }
@@ -106,9 +107,9 @@ func awaitTick(dirfd int, name string) (now unix.Timespec, err error) {
 	const tries, pause = 50, time.Millisecond
 	change := func() (unix.Timespec, error) {
 		var st unix.Stat_t
-		err := uninterrupted(func() error { return unix.Fchmodat(dirfd, name, 0o700, 0) })
+		err := fsys.Uninterrupted(func() error { return unix.Fchmodat(dirfd, name, 0o700, 0) })
 		if err == nil {
-			err = fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+			err = fsys.Fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 		}
 		return st.Ctim, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"gdrcp/chunker"
 	"gdrcp/internal/fsys"
 )
 

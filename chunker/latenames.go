@@ -94,7 +94,7 @@ func (l *lateNames) keepLate(dirfd int, name string, fd int) error {
 		return err
 	}
 	if fd >= 0 {
-		_ = unix.Fremovexattr(fd, treeMark)
+		_ = unix.Fremovexattr(fd, fileset.TreeMark)
 	}
 	return kept
 }

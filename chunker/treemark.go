@@ -60,7 +60,7 @@ func setReplacedMark(fd int, l oldListing) error {
 // listingOf is the listing of a tree that has the mark of a replaced one, or none.
 func listingOf(fd int) (l oldListing) {
 	var buf [256]byte
-	n, err := unix.Fgetxattr(fd, treeMark, buf[:])
+	n, err := unix.Fgetxattr(fd, fileset.TreeMark, buf[:])
 	if err != nil {
 		return l
 	}

@@ -49,6 +49,10 @@ func (s *Sink) OpenBasis(e *manifest.Entry, a *Attributes, bytes int64) (*Basis,
 	if err != nil {
 		return nil, err
 	}
+	if s.writesInOrder(t.dir) {
+		t.dir.release()
+		return nil, opErr("compare", t.place, ErrChanged) // a part of it could not be written
+	}
 	fd, err := fsys.Openat(t.dir.fd, t.leaf, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err == nil {
 		t.fd = fd

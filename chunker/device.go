@@ -60,6 +60,15 @@ type device struct {
 	// noClones: files cannot share blocks (ioctl_ficlone(2)).
 	noClones atomic.Bool
 
+	// renamesNone: a file could not be renamed; see Temp.writeAnew. onlyAdds: a temporary name
+	// could not be removed.
+	renamesNone, onlyAdds atomic.Bool
+
+	inOrder struct { // see writesInOrder
+		once sync.Once
+		only bool
+	}
+
 	rungs deviceRungs
 
 	foldingMu sync.Mutex // held while folding is found out
@@ -96,15 +105,17 @@ func kernelCalls() diskCalls {
 func (s *Sink) keepDevice(h *dirHandle) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.devices[h.inode.Dev] != nil {
+	if d := s.devices[h.inode.Dev]; d != nil {
+		h.device.Store(d)
 		return nil
 	}
 	d := &device{unsynced: make(map[string]struct{}), at: s.entryPath(h.path)}
 	st := fsys.Statfs(h.fd)
 	var err error
-	if d.fd, err = unix.FcntlInt(uintptr(h.fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+	if d.fd, err = h.openDevice(); err != nil {
 		return opErr("keep open", s.entryPath(h.path), err)
 	}
+	d.failed.Store(isPathOnly(d.fd)) // nothing can be asked by it
 	d.tells = fsys.SyncfsReportsWrites.Has() && fsys.TellsBySyncfs(int64(st.Type))
 	d.keepsQuiet = !fsys.SyncfsReportsJournal.Has()
 	d.flushesEarly = st.Type == unix.EXT4_SUPER_MAGIC && fsys.MayLackJournal(h.inode.Dev)
@@ -115,6 +126,7 @@ func (s *Sink) keepDevice(h *dirHandle) error {
 	}
 	d.rungs.fsType, d.rungs.dropsBehind = int64(st.Type), fsys.DropsBehindSafely.Has()
 	s.devices[h.inode.Dev] = d
+	h.device.Store(d)
 	return nil
 }
 
@@ -224,7 +236,7 @@ func (s *Sink) syncDirs(d *device, dirs []*dirHandle) lostDirs {
 	errs := make([]error, len(paths))
 	atOnce(len(paths), func(i int) {
 		if i < len(dirs) {
-			errs[i] = dirsync.Outcome(s.calls.fsync(dirs[i].fd))
+			errs[i] = s.syncDir(dirs[i])
 		} else {
 			errs[i] = s.syncDirAt(paths[i])
 		}
@@ -252,7 +264,7 @@ func (s *Sink) syncDirAt(target string) error {
 		return err
 	}
 	defer h.release()
-	return dirsync.Outcome(s.calls.fsync(h.fd))
+	return s.syncDir(h)
 }
 
 // lose remembers that names may not be on the disk, for syncAll.
@@ -339,7 +351,7 @@ func (s *Sink) syncSettled(h *dirHandle) {
 	s.mu.Lock()
 	d.forget(h.path)
 	s.mu.Unlock()
-	if err := dirsync.Outcome(s.calls.fsync(h.fd)); err != nil {
+	if err := s.syncDir(h); err != nil {
 		s.lose(d, h.path, err)
 	}
 }

@@ -41,9 +41,11 @@ type dirHandle struct {
 	fd    int // or unix.AT_FDCWD
 	path  string
 	inode manifest.Inode
-	mode  uint32    // when it was opened
-	fresh bool      // made by this sink, so nothing foreign is in it
-	swept sync.Once // leftovers were looked for
+	mode  uint32 // when it was opened
+	fresh bool   // made by this sink, so nothing foreign is in it
+	// searchOnly: it may be searched, and not read; see searchonly.go.
+	searchOnly bool
+	swept      sync.Once // leftovers were looked for
 	// journals: when they were looked for, there were partial files.
 	journals atomic.Bool
 	folding  atomic.Uint32
@@ -51,6 +53,10 @@ type dirHandle struct {
 	reading  sync.Mutex // held while names are read from fd: its offset is shared
 	refs     atomic.Int32
 	device   atomic.Pointer[device] // of a sink's directory, once it was asked for
+	adds     struct {
+		once sync.Once
+		only bool
+	}
 	// tried is which permission bits new files here had, by those that they were made with.
 	triedMu sync.Mutex
 	tried   map[uint32]uint32

@@ -41,23 +41,36 @@ func (s *Sink) mayFold(h *dirHandle) bool {
 	return known != foldNo
 }
 
+// foldTrial is a name, and foldTrials are others for which some file system takes it.
+const foldTrial = "a\u00e9"
+
+var foldTrials = []string{"A\u00e9", "a\u00c9", "ae\u0301", "a\u00e9."}
+
 func (s *Sink) foldingOf(h *dirHandle) folding {
 	d := s.deviceOf(h)
+	asAttribute := false
 	switch d.rungs.fsType {
-	case unix.EXT4_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.BCACHEFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC:
-		// There it is an attribute of the directory, or does not occur (btrfs).
+	case unix.BTRFS_SUPER_MAGIC: // it does not occur there
+		return foldNo
+	case unix.EXT4_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.BCACHEFS_SUPER_MAGIC:
+		asAttribute = true
+	}
+	if asAttribute && !h.searchOnly {
 		if flags, err := unix.IoctlGetUint32(h.fd, unix.FS_IOC_GETFLAGS); err == nil && flags&casefoldFlag != 0 {
 			return foldYes
 		}
 		return foldNo
 	}
-	if s.opt.OnlyLooks {
+	if s.opt.OnlyLooks || h.onlyAdds() {
 		return foldUnknown
+	}
+	if asAttribute { // which a directory that may not be read does not tell
+		return tryNames(h.fd, foldTrial, foldTrials...)
 	}
 	d.foldingMu.Lock()
 	defer d.foldingMu.Unlock()
 	if d.folding == foldUnknown {
-		d.folding = tryNames(h.fd, "a\u00e9", "A\u00e9", "a\u00c9", "ae\u0301", "a\u00e9.")
+		d.folding = tryNames(h.fd, foldTrial, foldTrials...)
 	}
 	if d.folding == foldUnknown {
 		d.folding = tryNames(h.fd, "a", "A", "a.") // not every file system takes others
@@ -106,7 +119,7 @@ func (s *Sink) isSameName(h *dirHandle, name, other string) bool {
 		return name == other
 	}
 	same := strings.EqualFold(name, other)
-	if isASCII(name) && isASCII(other) && !same || s.opt.OnlyLooks {
+	if isASCII(name) && isASCII(other) && !same || s.opt.OnlyLooks || h.onlyAdds() {
 		return same
 	}
 	if known := tryNames(h.fd, name, other); known != foldUnknown {

@@ -96,6 +96,9 @@ func (s *Sink) lookInTheWay(parent *dirHandle, leaf string) (there manifest.Inod
 // linkAt makes the link under a temporary name, checks which file it leads to, and
 // renames it. A cleaner may remove the temporary name: then linkAt tries again.
 func (s *Sink) linkAt(from *dirHandle, fromLeaf string, parent *dirHandle, leaf string, want manifest.Inode) (err error) {
+	if parent.onlyAdds() {
+		return linkOnce(from, fromLeaf, parent, leaf, want)
+	}
 	for range createTries {
 		name := fileset.TempName()
 		if err = fsys.Uninterrupted(func() error { return unix.Linkat(from.fd, fromLeaf, parent.fd, name, 0) }); err != nil {

@@ -25,6 +25,17 @@ func (s *Sink) OpenInPlace(e *manifest.Entry, a *Attributes) (*Temp, error) {
 	if s.keepsAll {
 		return nil, nil
 	}
+	if h, _, err := s.parentOf("open in place", e.Path); err == nil {
+		refuses := s.writesInOrder(h)
+		h.release()
+		if refuses {
+			return nil, nil
+		}
+	}
+	return s.openInPlace(e, a)
+}
+
+func (s *Sink) openInPlace(e *manifest.Entry, a *Attributes) (*Temp, error) {
 	t, err := s.newTemp(e, a)
 	if err != nil {
 		return nil, err

@@ -222,7 +222,7 @@ func (s *Sink) withhold(h *dirHandle, d *dirToSettle) error {
 	if int(st.Uid) == unix.Geteuid() {
 		now.UID = -1
 	}
-	return now.chown(&st, func(uid, gid int) error { return unix.Fchown(h.fd, uid, gid) })
+	return now.chown(&st, h.chown)
 }
 
 // leaveMode gives a directory that will not be settled the mode that narrow leaves it.
@@ -259,7 +259,7 @@ func (s *Sink) applyDirXattrs(h *dirHandle, entry string, a *Attributes) error {
 	if !s.opt.Keep.Xattrs {
 		return nil
 	}
-	return opErr("set extended attributes of", entry, s.replaceXattrs(fsys.XattrsOfFD(h.fd), a.xattrs(), entry, h))
+	return opErr("set extended attributes of", entry, s.replaceXattrs(h.xattrs(), a.xattrs(), entry, h))
 }
 
 // applyMode gives a file that is being written its mode. If it cannot have all bits, it keeps

@@ -90,7 +90,7 @@ func (h *hostsIn) mayUse(files ...*unix.Stat_t) bool {
 	if h.nowNs == 0 {
 		h.within = elsewhereAge
 		now, ok := int64(0), false
-		if !h.onlyLooks {
+		if !h.onlyLooks && !onlyAdds(h.dirfd) {
 			now, ok = h.nowIn(h.dirfd)
 		}
 		if !ok {

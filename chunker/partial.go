@@ -75,7 +75,7 @@ func (s *Sink) CreatePartial(e *manifest.Entry, a *Attributes, p *Partial) (*Tem
 		t.dir.release()
 		return nil, opErr("create", t.place, err)
 	}
-	if !t.unlocked {
+	if !t.unlocked && !t.nameless && t.inOrder == nil {
 		t.putAway()
 		t.journal = t.beginJournal(p)
 	}

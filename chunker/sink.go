@@ -211,6 +211,10 @@ func (s *Sink) openBase(path string) error {
 	if s.base, err = newDirHandle(fd, "."); err != nil {
 		return err
 	}
+	s.base.searchOnly = isPathOnly(fd)
+	if s.opt.Scratch && s.base.onlyAdds() {
+		return errOnlyAdds
+	}
 	if err := s.keepDevice(s.base); err != nil {
 		return err
 	}
@@ -243,11 +247,17 @@ func (s *Sink) isItself() bool { return s.opt.Itself || s.opt.Whole != nil }
 // openGiven opens a directory that the user or peer named. It follows links; for a peer
 // only inside the root.
 func (s *Sink) openGiven(path string) (int, error) {
-	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
-	if s.opt.Root != nil {
-		return fsys.OpenUnderRoot(s.opt.Root, path, flags)
+	open := func(flags int) (int, error) {
+		if s.opt.Root != nil {
+			return fsys.OpenUnderRoot(s.opt.Root, path, flags)
+		}
+		return fsys.Openat(unix.AT_FDCWD, path, flags, 0)
 	}
-	return fsys.Openat(unix.AT_FDCWD, path, flags, 0)
+	fd, err := open(unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC)
+	if err == unix.EACCES {
+		return openSearchOnly(open, err)
+	}
+	return fd, err
 }
 
 // target checks an entry's path and turns it into one below base.
@@ -306,51 +316,6 @@ func (s *Sink) dir(target string) (*dirHandle, error) {
 		return s.base.retain(), nil
 	}
 	return s.dirs.get(target)
-}
-
-// openDir opens a directory for the cache, through no link.
-func (s *Sink) openDir(target string) (*dirHandle, error) {
-	parentPath, leaf := fileset.SplitPath(target)
-	parent, err := s.dir(parentPath)
-	if err != nil {
-		return nil, err
-	}
-	defer parent.release()
-	h, err := s.openDirAt(parent, leaf, target)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.checkSpelling(parent, leaf); err != nil {
-		h.release()
-		return nil, opErr("open directory", s.entryPath(target), err)
-	}
-	return h, nil
-}
-
-func (s *Sink) openDirAt(parent *dirHandle, leaf, target string) (*dirHandle, error) {
-	fd, err := fsys.Openat(parent.fd, leaf, fsys.DirFlags, 0)
-	if err == unix.ELOOP || err == unix.ENOTDIR {
-		return nil, kindErr("open directory", s.entryPath(target), ErrNotDir)
-	}
-	if err != nil {
-		return nil, opErr("open directory", s.entryPath(target), err)
-	}
-	h, err := newDirHandle(fd, target)
-	if err != nil {
-		return nil, err
-	}
-	if s.isForPartials(h.inode) {
-		h.release()
-		return nil, kindErr("open directory", s.entryPath(target), fileset.ErrReserved)
-	}
-	if err := s.keepDevice(h); err != nil {
-		h.release()
-		return nil, err
-	}
-	if s.wasFoundFolding(h.inode) {
-		h.folding.Store(foldYes)
-	}
-	return h, nil
 }
 
 // checkStillAt checks that the directory want is still at target. It opens the path

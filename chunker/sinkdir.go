@@ -83,6 +83,9 @@ func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 	h, err := s.openDirAt(parent, leaf, target)
 	if errors.Is(err, unix.EACCES) {
 		h, was, err = s.openClosedDir(parent, leaf, target)
+		if isNotAllowed(err) { // it is another user's
+			h, err = s.openAnyDirAt(parent, leaf, target)
+		}
 	}
 	if s.keepsAll && errors.Is(err, ErrNotDir) {
 		return kindErr("make directory", e.Path, ErrKept)
@@ -302,6 +305,9 @@ func (s *Sink) replaceBySymlink(e *manifest.Entry, a *Attributes, parent *dirHan
 	if isSpecial(&st) && s.deletes == nil {
 		return ErrInTheWay
 	}
+	if parent.onlyAdds() {
+		return s.keepSymlink(e, a, parent, leaf)
+	}
 	name := fileset.TempName()
 	err := s.symlinkAt(e, a, parent, name)
 	if err == nil {
@@ -408,14 +414,14 @@ func (s *Sink) settleDir(d dirToSettle) error {
 		err := s.deviceOf(h).setMtime(manifest.Dir, h.fd, ".", &st, d.mtimeNs)
 		timeErr = opErr("set time of", d.entry, s.lacks(fileset.AttributeTime, d.entry, h, err))
 	}
-	err = d.owner.chown(&st, func(uid, gid int) error { return unix.Fchown(h.fd, uid, gid) })
+	err = d.owner.chown(&st, h.chown)
 	if err = s.lacks(fileset.AttributeOwner, d.entry, h, err); err != nil && !isNotAllowed(err) { // of a denial see withhold
 		if d.was.is {
 			_ = fsys.Fchmod(h.fd, d.was.mode) // the error that is returned says enough
 		}
 		return opErr(setOwner, d.entry, err)
 	}
-	err = s.giveRights(aclsOf{fsys.XattrsOfFD(h.fd), true}, d.owner, s.settledMode(&d, &st), &st, d.entry, h, func(mode uint32) error { return fsys.Fchmod(h.fd, mode) })
+	err = s.giveRights(aclsOf{h.xattrs(), true}, d.owner, s.settledMode(&d, &st), &st, d.entry, h, func(mode uint32) error { return fsys.Fchmod(h.fd, mode) })
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,9 @@ func (s *Sink) checkSpelling(h *dirHandle, name string) error {
 		return nil
 	}
 	names, listed, err := listedFrom(h, name)
+	if err != nil && h.searchOnly && (s.opt.OnlyLooks || h.onlyAdds()) {
+		return nil // nothing is replaced
+	}
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"gdrcp/internal/dirsync"
 	"gdrcp/internal/fileset"
 	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
@@ -84,6 +83,9 @@ func leadsThroughStage(path string) bool {
 // before anything is sent. It adopts what an earlier copy left, or leaves it to Mkdir to
 // make the staging directory.
 func (s *Sink) beginStage() error {
+	if s.base.onlyAdds() {
+		return kindOf(ErrBadTop, "the directory that it is in is append-only, and renames nothing")
+	}
 	if err := s.checkTop(); err != nil || s.opt.Whole.OnlyCheck {
 		return err
 	}
@@ -235,7 +237,7 @@ func (s *Sink) Commit() error {
 	if s.opt.NoFsync {
 		return nil
 	}
-	return opErr("sync directory of", s.dest, dirsync.Outcome(s.calls.fsync(s.base.fd)))
+	return opErr("sync directory of", s.dest, s.syncDir(s.base))
 }
 
 // giveName renames the staging directory.

@@ -203,9 +203,13 @@ func (u *Surplus) readDir(l *surplusLevel, dir string) error {
 	if h.fresh || u.rules.StaysOn && h.inode.Dev != l.topDev {
 		return nil // nothing foreign is in it, or the rules keep out of it
 	}
-	h.reading.Lock()
-	err = u.names.ReadDir(&l.names, h.fd)
-	h.reading.Unlock()
+	fd, done, err := h.readable()
+	if err == nil {
+		h.reading.Lock()
+		err = u.names.ReadDir(&l.names, fd)
+		h.reading.Unlock()
+		done()
+	}
 	var errno unix.Errno
 	if errors.As(err, &errno) {
 		return opErr("look for what to delete in", dir, err)

@@ -51,11 +51,14 @@ type Temp struct {
 	private bool
 	// resumed: an earlier copy made the file.
 	resumed bool
+	// nameless: it has no name before its final one; see onlyAdds.
+	nameless bool
 	// unlocked: the file system has no locks, so nobody can tell whether the file is in
 	// use.
 	unlocked bool
 	// wantsJournal: a later copy may go on with the file.
 	wantsJournal bool
+	inOrder      *inOrder // or nil
 	journal      *journal // of a partial file; nil for others
 	// partials is the directory with the journal, and while the file is away with the file,
 	// or nil where both are beside the target.
@@ -65,10 +68,12 @@ type Temp struct {
 	must     *Content // see ReadBack and MustHold
 	fromDisk bool     // see ReadBack
 	origin   origin   // what it began as
-	// wroteOver: what it has was written into the file at its name; halfOver: a part of it was.
-	wroteOver, halfOver bool
-	sparse              bool // see ExpectHoles
-	io                  tempIO
+	// wroteOver, unless empty, says that what it has was written into the file at its name, and
+	// why; silent: that is known. halfOver: a part of it was.
+	wroteOver        string
+	silent, halfOver bool
+	sparse           bool // see ExpectHoles
+	io               tempIO
 	// lost is an error of writing that was told while the file was being written, and is not
 	// told again.
 	lost atomic.Pointer[error]
@@ -109,6 +114,9 @@ func (s *Sink) newTemp(e *manifest.Entry, a *Attributes) (*Temp, error) {
 }
 
 func (t *Temp) create(sourceMode uint32) error {
+	if t.size > holeBytes && t.sink.writesInOrder(t.dir) {
+		t.inOrder = newInOrder()
+	}
 	mode, exact := sourceMode&0o777, false
 	if t.sink.opt.Keep.Modes {
 		mode, t.setID = t.sink.keptMode(sourceMode)
@@ -124,6 +132,8 @@ func (t *Temp) create(sourceMode uint32) error {
 			return err
 		case t.sink.keepsAll:
 			// Publish would refuse to replace it.
+		case t.dir.onlyAdds():
+			return errOnlyAdds
 		case t.sink.deletes != nil && st.Mode&unix.S_IFMT != unix.S_IFREG:
 			// Publish removes it when the file gets its name.
 		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
@@ -179,7 +189,7 @@ func (h *dirHandle) tryMode(mode uint32) (uint32, error) {
 		return 0, err
 	}
 	made &^= 0o400 &^ mode
-	if err := errors.Join(fsys.Unlinkat(h.fd, try.name), fsys.CloseFD(try.fd)); err != nil {
+	if err := errors.Join(try.unlink(), fsys.CloseFD(try.fd)); err != nil {
 		return 0, err
 	}
 	if h.tried == nil {
@@ -194,6 +204,10 @@ func (h *dirHandle) tryMode(mode uint32) (uint32, error) {
 func (t *Temp) openSome(mode uint32) (made uint32, err error) {
 	if t.resumed {
 		return t.made.Mode & 0o7777, nil
+	}
+	if t.dir.onlyAdds() {
+		made, err := t.openNameless(mode)
+		return made & 0o7777, err
 	}
 	for range createTries {
 		made, ok, err := t.open(mode)
@@ -283,7 +297,7 @@ func (t *Temp) Finish() error {
 	if t.state != tempOpen {
 		return &opError{op: "finish", path: t.place, err: os.ErrClosed}
 	}
-	if err := t.io.direct.Load().close(); err != nil {
+	if err := errors.Join(t.io.direct.Load().close(), t.inOrder.finish(t)); err != nil {
 		return t.loses(opErr("close", t.place, err))
 	}
 	if t.written.Load() != t.size || t.io.reached > t.size {
@@ -374,7 +388,7 @@ func (t *Temp) discard() error {
 	case t.origin.inPlace:
 		err = t.giveModeBack()
 	case t.origin.standing == nil:
-		err = fsys.Unlinkat(t.at().fd, t.name)
+		err = t.unlink()
 	}
 	if err == unix.ENOENT {
 		err = nil // somebody has removed it, perhaps with its directory
@@ -387,7 +401,7 @@ func (t *Temp) discard() error {
 // close closes the file, which gives up the lock.
 func (t *Temp) close() error {
 	t.state = tempClosed
-	err := t.io.direct.Load().close()
+	err := errors.Join(t.io.direct.Load().close(), t.inOrder.close())
 	if t.fd >= 0 { // it may be closed early
 		err = errors.Join(err, fsys.CloseFD(t.fd))
 	}

@@ -54,6 +54,9 @@ func (t *Temp) WriteSparse(p []byte, off int64) (int, error) {
 	if err := t.checkRange(len(p), off); err != nil {
 		return 0, err
 	}
+	if t.inOrder != nil {
+		return t.write(p, off)
+	}
 	least := holeBytes
 	if t.IsCopy() {
 		least = punchedBytes
@@ -137,7 +140,7 @@ func (t *Temp) checkRange(n int, off int64) error {
 // compresses shows most files so.
 func (t *Temp) ExpectHoles() {
 	t.sparse = true
-	if !t.IsCopy() && t.size > fsys.LeastDirect {
+	if !t.IsCopy() && t.inOrder == nil && t.size > fsys.LeastDirect {
 		_ = fsys.Uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) })
 	}
 }
@@ -160,8 +163,12 @@ func (t *Temp) write(p []byte, off int64) (n int, err error) {
 		}
 	}
 	if err == nil && n < len(p) {
+		put := t.writeCached
+		if t.inOrder != nil {
+			put = func(p []byte, off int64) (int, error) { return t.inOrder.write(t, p, off) }
+		}
 		var m int
-		m, err = t.writeCached(p[n:], off+int64(n))
+		m, err = put(p[n:], off+int64(n))
 		n += m
 	}
 	t.io.direct.Load().spent(int64(n))

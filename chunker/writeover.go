@@ -2,6 +2,7 @@ package chunker
 
 import (
 	"errors"
+	"fmt"
 	"io"
 
 	"golang.org/x/sys/unix"
@@ -13,19 +14,25 @@ import (
 // takeName gives the finished file its name. Some file systems refuse to rename a file that is
 // open (gcsfuse, and others that are servers' of Windows): then it is closed first. A name that
 // is a mount point, as that of a single file in a container, cannot be replaced: then the file
-// there is written itself.
+// there is written itself. So is a new one on a file system that renames nothing.
 func (t *Temp) takeName() error {
+	if t.nameless {
+		return t.linkName()
+	}
 	err := t.moveToName()
 	switch {
 	case err == unix.EBUSY && t.nameIsMount():
-		return t.writeOver()
+		return t.writeOver(false)
 	case !refusesOpen(err):
 		return err
 	}
 	if err := t.closeEarly(); err != nil {
 		return err
 	}
-	return t.moveToName()
+	if err = t.moveToName(); !refusesOpen(err) {
+		return err
+	}
+	return t.writeAnew(err)
 }
 
 func (t *Temp) moveToName() error {
@@ -35,10 +42,11 @@ func (t *Temp) moveToName() error {
 	return t.sink.moveInto(t.dir, t.name, t.leaf)
 }
 
-// refusesOpen reports whether an error of rename(2) may be because the file is open.
+// refusesOpen reports whether an error of rename(2) may be because the file is open, or because
+// the file system renames nothing.
 func refusesOpen(err error) bool {
 	switch err {
-	case unix.EOPNOTSUPP, unix.EBUSY, unix.ETXTBSY, unix.EPERM, unix.EACCES:
+	case unix.EOPNOTSUPP, unix.EBUSY, unix.ETXTBSY, unix.EPERM, unix.EACCES, unix.ENOSYS:
 		return true
 	}
 	return false
@@ -60,11 +68,38 @@ func (t *Temp) nameIsMount() bool {
 	return fsys.Fstatat(t.dir.fd, t.leaf, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && fsys.IsMount(t.dir.fd, t.leaf, &st, t.dir.inode.Dev)
 }
 
+// writeAnew writes what the file has, which is whole and verified, into a new file at its name,
+// after rename(2) was refused. If something is there, it may be refused for what that is.
+func (t *Temp) writeAnew(refused error) error {
+	var st unix.Stat_t
+	fd, err := fsys.Openat(t.at().fd, t.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if t.fd = fd; fsys.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size != t.size {
+		return ErrChanged
+	}
+	fd, err = fsys.Openat(t.dir.fd, t.leaf, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return refused
+	}
+	if err = fsys.CloseFD(fd); err == nil {
+		err = t.writeOver(true)
+	}
+	if err != nil && t.wroteOver == "" && fsys.Unlinkat(t.dir.fd, t.leaf) == nil {
+		t.halfOver = false
+	}
+	return err
+}
+
 // writeOver writes what the file has into the file that is at its name, as OpenInPlace does,
-// and removes the file.
-func (t *Temp) writeOver() error {
+// and removes the file. anew: the one at its name was made for that.
+func (t *Temp) writeOver(anew bool) error {
+	if t.sink.keepsAll && !anew {
+		return unix.EBUSY
+	}
 	e := &manifest.Entry{Type: manifest.File, Path: t.path, Size: t.size, Mode: t.want | t.setID, MtimeNs: t.mtimeNs}
-	over, err := t.sink.OpenInPlace(e, t.attrs)
+	over, err := t.sink.openInPlace(e, t.attrs)
 	if err != nil {
 		return err
 	}
@@ -75,6 +110,9 @@ func (t *Temp) writeOver() error {
 	err = t.copyTo(over)
 	if err == nil {
 		err = over.Finish()
+	}
+	if err == nil && anew && !t.sink.opt.Keep.Modes {
+		_ = fsys.Fchmod(over.fd, t.want)
 	}
 	if err == nil {
 		err = t.sink.syncFile(over)
@@ -89,8 +127,12 @@ func (t *Temp) writeOver() error {
 	if err != nil {
 		return errors.Join(err, over.Discard())
 	}
-	t.made, t.wroteOver = over.made, true
-	return errors.Join(over.close(), fsys.Unlinkat(t.dir.fd, t.name))
+	t.made = over.made
+	if t.wroteOver = fmt.Sprintf("%q is a mount point, so it was written in place and not replaced", t.place); anew {
+		t.wroteOver = fmt.Sprintf("the file system of %q renames no files, so each one is written again under its final name", t.place)
+		t.silent = t.sink.deviceOf(t.dir).renamesNone.Swap(true)
+	}
+	return errors.Join(over.close(), t.unlink())
 }
 
 // overBytes is how many bytes are copied at a time.
@@ -114,11 +156,11 @@ func (t *Temp) copyTo(over *Temp) error {
 	return nil
 }
 
-// WroteOver returns the name of the file if it was written into the one at its name, because
-// that is a mount point, or "".
+// WroteOver returns a warning if the file was written into the one at its name, or "": once for
+// each mount point, and for each file system that renames nothing.
 func (t *Temp) WroteOver() string {
-	if !t.wroteOver {
+	if t.silent {
 		return ""
 	}
-	return t.place
+	return t.wroteOver
 }

@@ -269,7 +269,11 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 			}
 		} else if x.Flags&wire.ExtHole != 0 && e.isResumable() {
 			// The journal of what has arrived is the file's, which must be there.
-			if _, err := w.tempOf(e); err != nil && !errors.Is(err, errAllOpen) {
+			t, err := w.tempOf(e)
+			if err == nil && t != nil {
+				err = t.Hole(x.Off, x.Length)
+			}
+			if err != nil && !errors.Is(err, errAllOpen) {
 				return true, err
 			}
 		}

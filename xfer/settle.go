@@ -36,8 +36,8 @@ func (k *sink) publish(ctx context.Context) error {
 		errs := k.store.Publish(temps)
 		var full error
 		for i, e := range batch {
-			if place := e.temp.WroteOver(); place != "" {
-				full = cmp.Or(full, k.warn(ctx, fmt.Sprintf("%q is a mount point, so it was written in place and not replaced", place)))
+			if why := e.temp.WroteOver(); why != "" {
+				full = cmp.Or(full, k.warn(ctx, why))
 			}
 			full = cmp.Or(full, k.published(e, errs[i]))
 		}

@@ -113,8 +113,13 @@ func Unlinkat(dirfd int, name string) error {
 	return Uninterrupted(func() error { return unix.Unlinkat(dirfd, name, 0) })
 }
 
+// Fchmod sets the mode of an open file or directory, also of one that was opened by O_PATH.
 func Fchmod(fd int, mode uint32) error {
-	return Uninterrupted(func() error { return unix.Fchmod(fd, mode) })
+	err := Uninterrupted(func() error { return unix.Fchmod(fd, mode) })
+	if err == unix.EBADF {
+		err = Uninterrupted(func() error { return unix.Chmod(DescriptorPath(fd), mode) })
+	}
+	return err
 }
 
 // TryLock locks an open file (flock(2)), and does not wait for whoever has the lock (EWOULDBLOCK).

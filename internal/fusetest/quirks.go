@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -17,6 +18,12 @@ type Quirks struct {
 	Statfs func(out *fuse.StatfsOut) syscall.Errno
 	// RenameOpen is the error of renaming a file that is open, as in gcsfuse. 0: there is none.
 	RenameOpen syscall.Errno
+	// Rename and Unlink are the errors of renaming and removing any file. 0: there is none.
+	Rename, Unlink syscall.Errno
+
+	// InOrder, unless 0, is the error of all writes but at a file's end, of reading a file that is
+	// open for writing, and of setting a size, as in goofys.
+	InOrder syscall.Errno
 
 	mu   sync.Mutex
 	open map[string]int // by path below
@@ -54,14 +61,52 @@ type quirkFile struct {
 	file
 	node *quirkNode
 	path string
+	// written is where the file ends, if it is open for writing; else it is negative.
+	written atomic.Int64
 }
 
-func (n *quirkNode) opened(name string, f fs.FileHandle) fs.FileHandle {
+// Write implements fs.FileWriter.
+func (f *quirkFile) Write(ctx context.Context, data []byte, off int64) (uint32, syscall.Errno) {
+	if f.node.q.InOrder != 0 && !f.written.CompareAndSwap(off, off+int64(len(data))) {
+		return 0, f.node.q.InOrder
+	}
+	return f.file.Write(ctx, data, off)
+}
+
+// Read implements fs.FileReader.
+func (f *quirkFile) Read(ctx context.Context, buf []byte, off int64) (fuse.ReadResult, syscall.Errno) {
+	if f.node.q.InOrder != 0 && f.written.Load() >= 0 {
+		return nil, f.node.q.InOrder
+	}
+	return f.file.Read(ctx, buf, off)
+}
+
+// Allocate implements fs.FileAllocater.
+func (f *quirkFile) Allocate(ctx context.Context, off, size uint64, mode uint32) syscall.Errno {
+	if f.node.q.InOrder != 0 {
+		return syscall.EOPNOTSUPP
+	}
+	return f.file.Allocate(ctx, off, size, mode)
+}
+
+// Setattr implements fs.NodeSetattrer.
+func (n *quirkNode) Setattr(ctx context.Context, f fs.FileHandle, in *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
+	if _, sized := in.GetSize(); sized && n.q.InOrder != 0 {
+		return n.q.InOrder
+	}
+	return n.LoopbackNode.Setattr(ctx, f, in, out)
+}
+
+func (n *quirkNode) opened(name string, f fs.FileHandle, flags uint32) fs.FileHandle {
 	path := filepath.Join(n.Path(n.Root()), name)
 	n.q.mu.Lock()
 	defer n.q.mu.Unlock()
 	n.q.open[path]++
-	return &quirkFile{f.(file), n, path}
+	opened := &quirkFile{file: f.(file), node: n, path: path}
+	if opened.written.Store(-1); flags&syscall.O_ACCMODE != syscall.O_RDONLY {
+		opened.written.Store(0)
+	}
+	return opened
 }
 
 // Open implements fs.NodeOpener.
@@ -70,7 +115,7 @@ func (n *quirkNode) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint
 	if errno != 0 {
 		return nil, 0, errno
 	}
-	return n.opened("", f), opened, 0
+	return n.opened("", f, flags), opened, 0
 }
 
 // Create implements fs.NodeCreater.
@@ -79,7 +124,7 @@ func (n *quirkNode) Create(ctx context.Context, name string, flags, mode uint32,
 	if errno != 0 {
 		return nil, nil, 0, errno
 	}
-	return node, n.opened(name, f), opened, 0
+	return node, n.opened(name, f, flags), opened, 0
 }
 
 // Release implements fs.FileReleaser.
@@ -90,8 +135,27 @@ func (f *quirkFile) Release(ctx context.Context) syscall.Errno {
 	return f.file.Release(ctx)
 }
 
+// Unlink implements fs.NodeUnlinker.
+func (n *quirkNode) Unlink(ctx context.Context, name string) syscall.Errno {
+	if n.q.Unlink != 0 {
+		return n.q.Unlink
+	}
+	return n.LoopbackNode.Unlink(ctx, name)
+}
+
+// Tmpfile implements fs.NodeTmpfiler.
+func (n *quirkNode) Tmpfile(ctx context.Context, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
+	if n.q.Unlink != 0 {
+		return nil, nil, 0, syscall.ENOSYS
+	}
+	return n.LoopbackNode.Tmpfile(ctx, flags, mode, out)
+}
+
 // Rename implements fs.NodeRenamer.
 func (n *quirkNode) Rename(ctx context.Context, name string, to fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
+	if n.q.Rename != 0 {
+		return n.q.Rename
+	}
 	path := filepath.Join(n.Path(n.Root()), name)
 	n.q.mu.Lock()
 	isOpen := n.q.open[path] > 0

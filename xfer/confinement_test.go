@@ -32,7 +32,7 @@ func confinedOptions() map[string]func(*Options) {
 		"in place":   func(o *Options) { o.InPlace = true },
 		"append":     func(o *Options) { o.AppendVerify = true },
 		"partial":    func(o *Options) { o.PartialDir = "partial" },
-		"whole tree": func(o *Options) { o.Whole = true },
+		"whole tree": func(o *Options) { o.Whole, o.ForceReplace, o.Times = true, true, true },
 		"existing":   func(o *Options) { o.Existing, o.Times = true, true },
 	}
 }
@@ -99,8 +99,14 @@ func newConfined(t *testing.T, push bool) *confined {
 	if err := unix.Setxattr(c.src+"/d", "user.test", []byte("of the copy"), 0); err != nil {
 		t.Logf("no extended attributes: %v", err)
 	}
-	for _, name := range []string{"f", "secret", "sub/f", "kept/x"} {
-		putFile(t, filepath.Join(c.outside, name), outsideSecret)
+	for name, text := range map[string]string{"f": "another one", "secret": outsideSecret, "sub/f": "another one", "kept/x": outsideSecret} {
+		putFile(t, filepath.Join(c.outside, name), text)
+	}
+	// By size and time they pass for files of the copy, which a new tree takes from the old one.
+	for _, name := range []string{c.src + "/d/f", c.src + "/d/sub/f", c.src + "/e/f", c.outside + "/f", c.outside + "/sub/f"} {
+		if err := os.Chtimes(name, time.Unix(1e9, 0), time.Unix(1e9, 0)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	c.state = outsideState(t, c.outside)
 	return c

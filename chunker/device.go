@@ -60,14 +60,7 @@ type device struct {
 	// noClones: files cannot share blocks (ioctl_ficlone(2)).
 	noClones atomic.Bool
 
-	// renamesNone: a file could not be renamed; see Temp.writeAnew. onlyAdds: a temporary name
-	// could not be removed.
-	renamesNone, onlyAdds atomic.Bool
-
-	inOrder struct { // see writesInOrder
-		once sync.Once
-		only bool
-	}
+	refuses refusals
 
 	rungs deviceRungs
 
@@ -78,6 +71,17 @@ type device struct {
 	unsynced      map[string]struct{} // directories in which names are not synced
 	unsyncedBytes int
 	lost          error // of the first directory that could not be synced
+}
+
+// refusals are what a file system was found to refuse.
+type refusals struct {
+	renames atomic.Bool // see Temp.writeAnew
+	unlinks atomic.Bool // a temporary name could not be removed
+	// seeks: it takes writes in order only; see writesInOrder.
+	seeks struct {
+		once sync.Once
+		is   bool
+	}
 }
 
 // syncsAlone reports that a syncfs cannot tell whether something is on the disk.

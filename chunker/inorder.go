@@ -38,7 +38,7 @@ func (s *Sink) writesInOrder(h *dirHandle) bool {
 	if d.rungs.fsType != unix.FUSE_SUPER_MAGIC || s.opt.OnlyLooks {
 		return false
 	}
-	d.inOrder.once.Do(func() {
+	d.refuses.seeks.once.Do(func() {
 		try := &Temp{dir: h}
 		if _, err := try.openSome(0o600); err != nil {
 			return // so will others, and tell why
@@ -53,11 +53,11 @@ func (s *Sink) writesInOrder(h *dirHandle) bool {
 		if err == nil {
 			err = fsys.Flush(try.fd)
 		}
-		d.inOrder.only = err != nil && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT)
+		d.refuses.seeks.is = err != nil && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT)
 		fsys.CloseQuietly(try.fd)
 		_ = try.unlink()
 	})
-	return d.inOrder.only
+	return d.refuses.seeks.is
 }
 
 // write writes p, or keeps it until its turn comes.

@@ -19,7 +19,7 @@ var errOnlyAdds = fmt.Errorf("the directory is append-only, so nothing in it can
 
 // onlyAdds reports whether names can only be added to the directory. It asks once.
 func (h *dirHandle) onlyAdds() bool {
-	if d := h.device.Load(); d != nil && d.onlyAdds.Load() {
+	if d := h.device.Load(); d != nil && d.refuses.unlinks.Load() {
 		return true
 	}
 	if h.fresh {
@@ -61,7 +61,7 @@ func (t *Temp) unlink() error {
 	err := fsys.Unlinkat(t.at().fd, t.name)
 	if d := t.at().device.Load(); d != nil && !d.tells && (err == unix.EPERM || err == unix.ENOSYS || err == unix.EOPNOTSUPP) {
 		// Only now this is known. Nothing else is to remain there.
-		d.onlyAdds.Store(true)
+		d.refuses.unlinks.Store(true)
 		return fmt.Errorf("its file system removes nothing, so the temporary file %q remains: %w", t.name, err)
 	}
 	return err

@@ -130,7 +130,7 @@ func (t *Temp) writeOver(anew bool) error {
 	t.made = over.made
 	if t.wroteOver = fmt.Sprintf("%q is a mount point, so it was written in place and not replaced", t.place); anew {
 		t.wroteOver = fmt.Sprintf("the file system of %q renames no files, so each one is written again under its final name", t.place)
-		t.silent = t.sink.deviceOf(t.dir).renamesNone.Swap(true)
+		t.silent = t.sink.deviceOf(t.dir).refuses.renames.Swap(true)
 	}
 	return errors.Join(over.close(), t.unlink())
 }

@@ -60,7 +60,7 @@ type device struct {
 	// noClones: files cannot share blocks (ioctl_ficlone(2)).
 	noClones atomic.Bool
 
-	refuses refusals
+	refuses refused
 
 	rungs deviceRungs
 
@@ -73,8 +73,8 @@ type device struct {
 	lost          error // of the first directory that could not be synced
 }
 
-// refusals are what a file system was found to refuse.
-type refusals struct {
+// refused is what a file system was found to refuse.
+type refused struct {
 	renames atomic.Bool // see Temp.writeAnew
 	unlinks atomic.Bool // a temporary name could not be removed
 	// seeks: it takes writes in order only; see writesInOrder.

@@ -64,6 +64,9 @@ int gdr_export(const struct gdr_context *ctx, uint64_t addr, size_t bytes, int *
 
 	if (rc)
 		return rc;
+	/* Without CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE (CUDA 12.8): that is for mlx5's Data
+	 * Direct only. Plain ibv_reg_dmabuf_mr may take such a dma-buf, and the I/O then fails;
+	 * some GPUs refuse the flag (UCX #11584). */
 	rc = gdr_leave(ctx, ctx->api->cuMemGetHandleForAddressRange(&exported, addr, bytes,
 								    ABI_HANDLE_DMA_BUF_FD, 0));
 	if (rc)

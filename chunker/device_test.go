@@ -205,7 +205,7 @@ func TestErrorAtTheEnd(t *testing.T) {
 		if lost {
 			disk.fsync[disk.at("d")] = unix.EIO
 		}
-		if err := s.FinishDirs(); (err != nil) != lost || lost && !errors.Is(err, unix.EIO) {
+		if err := s.FinishDirs(); errors.Is(err, unix.EIO) != lost || !errors.Is(err, ErrMoved) {
 			t.Errorf("lost %t: %v", lost, err)
 		}
 		if disk.asked["fsync"][disk.at("d")] != 1 || disk.asked["fsync"][disk.at(".")] != 1 {

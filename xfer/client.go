@@ -48,7 +48,6 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 	if err != nil {
 		return nil, err
 	}
-	o.grows = o.grownSlots(o.Slots)
 	h.Paths, h.Terms.Name = []string{dst}, chunker.BaseName(sources[0])
 	if err := o.checkWhole(sources, dst); err != nil {
 		return nil, err
@@ -104,7 +103,6 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	if err != nil {
 		return nil, err
 	}
-	o.grows = o.grownSlots(o.Slots)
 	h.Paths = paths
 	if err := o.checkWhole(paths, dst); err != nil {
 		return nil, err
@@ -170,7 +168,6 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 	s.report, s.memory.asked = o.report, h.GPU != 0
 	s.limit = o.limits()
 	s.traces(o.trace)
-	s.growth.probe = o.probe
 	s.tally = o.Tally
 	s.ringWish.Shrinks = o.Tries.shrinksRing(c, d, o)
 	h.WholeRing = !s.ringWish.Shrinks
@@ -273,7 +270,7 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 // agree says hello and takes the server's terms.
 func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Options) error {
 	h.Terms.Slots, h.Terms.QPs = d.grant.Slots, d.grant.QPs
-	h.AsksCost, h.Unkept, h.Warnings, h.MostSlots, s.costs.asked = true, true, true, o.grows, true
+	h.AsksCost, h.Unkept, h.Warnings, s.costs.asked = true, true, true, true
 	h.Copy = o.Tries.attempt()
 	if o.store != nil {
 		h.Into = intoOf(s.id, o.store)
@@ -296,9 +293,6 @@ func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Opt
 		s.knowsNear, s.knowsUnkept, s.knowsReplaced = w.Rails > 0, w.Unkept, w.Replaced
 		if h.Terms.Mode == wire.ModePush && h.Replaced && !w.Replaced {
 			return fmt.Errorf("%w: the gdrcp at the destination is older and would replace any directory with --atomic-dir: update it", rdma.ErrUnsupported)
-		}
-		if w.MostSlots > 0 {
-			s.growth.bound, s.growth.far = o.grows, max(s.terms.Slots-o.Slots, 0)
 		}
 		if h.Terms.Mode == wire.ModePull {
 			// Only this end knows the name. The server sends its own only so that both

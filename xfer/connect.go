@@ -71,13 +71,7 @@ func (e Endpoint) listens(ctx context.Context) (byTCP []netip.AddrPort, byVerbs 
 func (o *Options) atDoor(key trust.Key) *door.Client {
 	return &door.Client{
 		Key: key, QPs: o.QPs, Slots: o.Slots, ChunkBytes: o.ChunkBytes, Wish: o.wish(), Wire: o.Wire, Handshake: o.Timeouts.Handshake,
-		FarAway: func(roundTrip time.Duration) (qps, slots, mostSlots int) {
-			qps, slots = o.sizeFromAfar(roundTrip)
-			if o.grows > 0 {
-				o.grows = o.grownSlots(slots)
-			}
-			return qps, slots, o.wish().MostSlots
-		},
+		FarAway: o.sizeFromAfar,
 		Waiting: func(why string) { o.report(Event{Kind: EventWaiting, Text: why}) },
 	}
 }
@@ -95,12 +89,6 @@ func railConfig(qps, slots, chunkBytes int, withGPU, forceImmSend bool, onWire r
 		MsgBytes: wire.MsgBytes, WriteBytes: max(chunkBytes, wire.HeaderStride), ForceImmSend: forceImmSend,
 		Wire: onWire,
 	}
-}
-
-// receiving is a rail's config with receives for as many slots of this end as its ring may grow to.
-func receiving(c rdma.RailConfig, slots int) rdma.RailConfig {
-	c.RecvDepth = slots + wire.ControlMargin
-	return c
 }
 
 // connect authenticates with the key and makes the session's first queue pair. It uses

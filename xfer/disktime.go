@@ -27,12 +27,10 @@ func (d *diskTime) leaveTurn() {
 	}
 }
 
-// takeTurn waits for the turn again. What that takes is not the disk's time, and no reason for
-// a ring to grow.
+// takeTurn waits for the turn again. What that takes is not the disk's time.
 func (d *diskTime) takeTurn() {
 	if d.waits {
 		d.lander.sink.session.waited(stat.Disk, d.from)
-		d.lander.turn.waited()
 		d.lander.turn.take()
 		d.from, d.waits = stat.Now(), false
 	}

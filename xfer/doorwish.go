@@ -12,15 +12,10 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// wish is what a client tells the door about its slots at the server: where they are to be, which
-// the hello decides, but that comes after the address is chosen; and how many they may become,
-// where the server is the sink, whose queue pairs have a receive for each.
+// wish is what a client tells the door about its slots at the server: where they are to be. The
+// hello decides that, but it comes after the address is chosen.
 func (o *Options) wish() wire.DoorWish {
-	w := wire.DoorWish{GPU: o.remote.GPU, Name: o.remote.GPUName}
-	if o.store == nil {
-		w.MostSlots = o.grows
-	}
-	return w
+	return wire.DoorWish{GPU: o.remote.GPU, Name: o.remote.GPUName}
 }
 
 // gpuFinder finds the GPU that a client at the door wishes for. The server can then

@@ -63,7 +63,7 @@ func TestServerFarAway(t *testing.T) {
 		slots     int
 	}{
 		{"near", 200 * time.Microsecond, nil, nil, 1, 16},
-		{"20 ms", 20 * time.Millisecond, nil, nil, 8, 27},
+		{"20 ms", 20 * time.Millisecond, nil, nil, 8, 30},
 		{"5 ms", 5 * time.Millisecond, nil, nil, 2, 16},
 		{"--qps and --slots", 20 * time.Millisecond, nil, func(o *xfer.Options) { o.QPs, o.Slots = 3, 4 }, 3, 4},
 		{"--max-memory", 20 * time.Millisecond, nil, func(o *xfer.Options) { o.MostSlots = 20 }, 8, 20},

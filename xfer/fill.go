@@ -104,7 +104,7 @@ func (s *source) fill(ctx context.Context, worker int) error {
 		isNear = func(slot *outSlot) bool { return r.NodeOf(slot.index) == node }
 	}
 	var own pieceBuffer
-	t := &turn{turns: s.turns, held: &s.session.growth.held}
+	t := &turn{turns: s.turns}
 	defer t.leave()
 	for {
 		t.leave()
@@ -143,7 +143,6 @@ func (s *source) handOver(ctx context.Context, slot *outSlot) error {
 	}
 	last := slot.chunk.files[len(slot.chunk.files)-1]
 	s.sender.sealPayload(slot)
-	s.session.growth.held.slots.Add(1)
 	s.sender.submit(slot)
 	return s.results.drain(&last.entryState)
 }
@@ -282,7 +281,6 @@ func (s *source) diskSince(t *turn, from int64) (now int64) {
 		return s.session.spent(stat.Disk, from)
 	}
 	s.session.waited(stat.Disk, from)
-	t.waited()
 	t.take()
 	return stat.Now()
 }

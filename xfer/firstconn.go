@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"time"
 
-	"gdrcp/chunker"
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
@@ -65,11 +64,7 @@ func enter(ctx context.Context, a *door.Granted, p rdma.Provider, device string,
 
 // railConfig sizes a rail of a copy at the client.
 func (o *Options) railConfig(g door.Grant, withGPU bool) rdma.RailConfig {
-	c := railConfig(g.QPs, g.Slots, o.ChunkBytes, withGPU, o.ForceImmSend, o.Wire)
-	if o.store != nil { // else nothing is written to this end's slots
-		return receiving(c, mostRingSlots(g.Slots, o.grows, chunker.DiskWorkers(), o.ChunkBytes))
-	}
-	return c
+	return railConfig(g.QPs, g.Slots, o.ChunkBytes, withGPU, o.ForceImmSend, o.Wire)
 }
 
 // joinLanes makes the further queue pairs that the server granted. Over TCP it makes them

@@ -85,7 +85,6 @@ func (w hostileWay) talk(t *testing.T, addr netip.AddrPort, m wire.Mode, path st
 		h.Paths, h.Terms.Name = []string{path}, "x"
 	}
 	change(h)
-	o.grows = h.MostSlots
 	c := Client{TCP: w.provider, Verbs: w.provider}
 	_, err = c.benchSession(t.Context(), w.endpoint(addr), o, h, func(ctx context.Context, s *session, g *errgroup.Group) error {
 		return talk(ctx, s)

@@ -49,7 +49,7 @@ func (k *sink) drainSlots(ctx context.Context, worker int) error {
 	if r := k.session.link.ring; r.IsSpread() {
 		isNear = func(a filledSlot) bool { return r.NodeOf(a.slot) == node }
 	}
-	w := lander{sink: k, turn: &turn{turns: k.turns, held: &k.session.growth.held}}
+	w := lander{sink: k, turn: &turn{turns: k.turns}}
 	w.chunk.init()
 	defer w.unpack.close()
 	defer w.turn.leave()
@@ -67,7 +67,6 @@ func (k *sink) drainSlots(ctx context.Context, worker int) error {
 		if !done {
 			continue
 		}
-		k.session.growth.held.slots.Add(1)
 		k.receiver.giveBack(r)
 		if err := w.drain(); err != nil {
 			return err

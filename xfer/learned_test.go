@@ -99,7 +99,7 @@ func TestRefusedRingsDoNotEndACopy(t *testing.T) {
 				o.Transport, o.Require, o.Slots, o.Tries, o.Tally = "auto", c.require, xfer.DefaultSlots, xfer.NewTries(), &xfer.Tally{}
 				shrunk := 0
 				o.Report = func(e xfer.Event) {
-					if e.Shrunk {
+					if e.Kind == xfer.EventRing {
 						shrunk++
 						if !strings.Contains(e.Text, c.refusal.Error()) {
 							t.Errorf("a smaller ring for %q", e.Text)

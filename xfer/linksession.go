@@ -70,8 +70,6 @@ type linkSession struct {
 	aside func(f *wire.Frame) (taken bool, err error)
 	// toPeer is what of an error that ends the session a peer may read.
 	toPeer func(error) string
-	// ended is called when all links are closed.
-	ended func()
 
 	role atomic.Pointer[role]
 	// roleSet is closed when further links may join.
@@ -100,7 +98,7 @@ func newLinkSession(link *railLink, id [16]byte, keys *trust.Session, peer strin
 		began: time.Now(), id: id, peer: peer, link: link, links: newLinkSet(link), trust: keys, timeouts: t, client: client, ctl: newControl(link),
 		inbox: make(chan *inMsg, wire.ControlWindow), spare: make(chan *inMsg, wire.ControlWindow),
 		hungUp: make(chan struct{}), roleSet: make(chan struct{}),
-		aside: func(*wire.Frame) (bool, error) { return false, nil }, toPeer: error.Error, ended: func() {},
+		aside: func(*wire.Frame) (bool, error) { return false, nil }, toPeer: error.Error,
 	}
 }
 
@@ -148,9 +146,7 @@ func (s *linkSession) run(parent context.Context, talk func(ctx context.Context,
 	if err != nil {
 		s.tellAbort(parent, err)
 	}
-	closed := s.links.close()
-	s.ended()
-	return gpu.WithClose(err, closed)
+	return gpu.WithClose(err, s.links.close())
 }
 
 // tellAbort tells the peer why the session ends, if the peer can still hear it and does

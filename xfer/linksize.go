@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"gdrcp/chunker"
 	"gdrcp/rdma"
 )
 
@@ -18,10 +17,10 @@ const (
 	mostDefaultQPs = 4
 	// mostDefaultChunkBytes is the largest slot, of which the largest ring holds the most.
 	mostDefaultChunkBytes = MaxRingBytes / MaxSlots
-	// heldSeconds is for how long a slot is taken until that is measured: its way there, the
-	// check, the write, and its way back. So much of what the links carry has to fit the ring.
-	// Where workers may wait for a disk that takes longer, the ring is up to twice as large.
-	heldSeconds = 2e-3
+	// heldSeconds is for how long a slot is taken to be in use: its way there, the check, the
+	// write, and its way back. So much of what the links carry has to fit the ring. A device
+	// and a page cache need 2 ms; the rest is for disks and spells.
+	heldSeconds = 5e-3
 	// nearRoundTrip is the longest way to the server and back that heldSeconds have room for.
 	nearRoundTrip = 500 * time.Microsecond
 	// farGbps is the rate that a path is taken to have of which nothing is known.
@@ -91,9 +90,6 @@ func (o *Options) sizeFor(rails []rdma.Device) {
 			o.ChunkBytes = chunkFor(o.within(bytesPerSecond) * heldSeconds)
 		}
 		held := int(math.Ceil(bytesPerSecond * heldSeconds / float64(cmp.Or(o.ChunkBytes, DefaultChunkBytes))))
-		if o.mayWaitForDisks() {
-			held += min(held, chunker.DiskWorkers())
-		}
 		o.Slots = min(max(DefaultSlots, held), o.mostSlots())
 	}
 }

@@ -6,13 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"gdrcp/chunker"
 	"gdrcp/rdma"
 )
 
 // Queue pairs and slots follow the links' rates, within what the user says.
 func TestSizesFollowTheLink(t *testing.T) {
-	disks := chunker.DiskWorkers()
 	for _, c := range []struct {
 		name  string
 		rates []float64
@@ -23,21 +21,21 @@ func TestSizesFollowTheLink(t *testing.T) {
 		{"nothing is known", nil, Options{}, 1, 16},
 		{"a rate is not known", []float64{0}, Options{}, 1, 16},
 		{"10 Gb/s", []float64{10}, Options{}, 1, 16},
-		{"50 Gb/s", []float64{50}, Options{}, 1, max(16, 12+min(12, disks))},
-		{"100 Gb/s", []float64{100}, Options{}, 2, 24 + min(24, disks)},
-		{"200 Gb/s", []float64{200}, Options{}, 4, 48 + min(48, disks)},
-		{"400 Gb/s", []float64{400}, Options{}, 4, 96 + disks},
-		{"two of 400 Gb/s", []float64{400, 400}, Options{}, 4, min(191+disks, MaxSlots)},
-		{"four of 400 Gb/s", []float64{400, 400, 400, 400}, Options{}, 4, min(191+disks, MaxSlots)},
-		{"eight of 400 Gb/s", []float64{400, 400, 400, 400, 400, 400, 400, 400}, Options{}, 4, min(191+disks, MaxSlots)},
+		{"50 Gb/s", []float64{50}, Options{}, 1, 30},
+		{"100 Gb/s", []float64{100}, Options{}, 2, 60},
+		{"200 Gb/s", []float64{200}, Options{}, 4, 120},
+		{"400 Gb/s", []float64{400}, Options{}, 4, 239},
+		{"two of 400 Gb/s", []float64{400, 400}, Options{}, 4, 239},
+		{"four of 400 Gb/s", []float64{400, 400, 400, 400}, Options{}, 4, 239},
+		{"eight of 400 Gb/s", []float64{400, 400, 400, 400, 400, 400, 400, 400}, Options{}, 4, MaxSlots},
 		{"eight of 400 Gb/s, encrypted", []float64{400, 400, 400, 400, 400, 400, 400, 400}, Options{Encrypt: true}, 4, MaxSlots},
-		{"larger chunks", []float64{400}, Options{ChunkBytes: 4 << 20}, 4, 24 + min(24, disks)},
-		{"encrypted", []float64{400}, Options{Encrypt: true}, 4, 96},
-		{"compressed", []float64{400}, Options{Compress: CompressS2}, 4, 96},
-		{"in a GPU", []float64{400}, Options{RemoteGPU: "auto"}, 4, 96},
+		{"larger chunks", []float64{400}, Options{ChunkBytes: 4 << 20}, 4, 60},
+		{"encrypted", []float64{400}, Options{Encrypt: true}, 4, 239},
+		{"compressed", []float64{400}, Options{Compress: CompressS2}, 4, 239},
+		{"in a GPU", []float64{400}, Options{RemoteGPU: "auto"}, 4, 239},
 		{"the largest chunks", []float64{400}, Options{ChunkBytes: MaxChunkBytes}, 4, MaxRingBytes / MaxChunkBytes},
 		{"small chunks", []float64{400}, Options{ChunkBytes: MinChunkBytes}, 4, MaxSlots},
-		{"--qps", []float64{400}, Options{QPs: 1}, 1, 96 + disks},
+		{"--qps", []float64{400}, Options{QPs: 1}, 1, 239},
 		{"--slots", []float64{400}, Options{Slots: 4}, 4, 4},
 		{"--max-memory", []float64{400}, Options{MostSlots: 30}, 4, 30},
 	} {
@@ -61,7 +59,7 @@ func TestChunksFollowTheRate(t *testing.T) {
 		given Options
 		want  int
 	}{
-		{1, Options{}, 1 << 20}, {2, Options{}, 1 << 20}, {3, Options{}, 2 << 20}, {4, Options{}, 2 << 20}, {8, Options{}, 4 << 20}, {16, Options{}, 4 << 20},
+		{1, Options{}, 1 << 20}, {2, Options{}, 2 << 20}, {3, Options{}, 4 << 20}, {4, Options{}, 4 << 20}, {8, Options{}, 4 << 20}, {16, Options{}, 4 << 20},
 		{8, Options{ChunkBytes: 64 << 10}, 64 << 10}, {8, Options{Slots: 16}, 1 << 20}, {8, Options{MostSlots: 64}, 1 << 20},
 		{8, Options{BytesPerSecond: 10 << 20}, 1 << 20}, {8, Options{BytesPerSecond: 300e9}, 4 << 20},
 		{8, Options{Compress: CompressS2}, 1 << 20}, {8, Options{GPU: "0"}, 1 << 20},
@@ -88,25 +86,6 @@ func TestChunksOfStreamsStaySmall(t *testing.T) {
 	}
 }
 
-// How far a ring may grow follows the slots that it begins with because of the distance, where it
-// grows at all.
-func TestGrowthFollowsTheDistance(t *testing.T) {
-	for _, c := range []struct {
-		grows int
-		given Options
-		want  int
-	}{
-		{112, Options{}, 39 + mostMoreSlots}, {0, Options{}, 0}, {112, Options{MostSlots: 50}, 50},
-	} {
-		o := c.given
-		new(Client).complete(&o)
-		o.grows = c.grows
-		if _, slots, most := o.atDoor(testKey).FarAway(30 * time.Millisecond); slots != 39 || most != c.want || o.grows != c.want {
-			t.Errorf("%+v: %d slots, up to %d, and %d here; want %d", c, slots, most, o.grows, c.want)
-		}
-	}
-}
-
 // Over a long way there are more slots, and over TCP more connections, within what the
 // user says.
 func TestSizesFollowTheDistance(t *testing.T) {
@@ -121,18 +100,18 @@ func TestSizesFollowTheDistance(t *testing.T) {
 		{"not known", nil, 0, Options{}, 1, 16},
 		{"the same room", nil, nearRoundTrip, Options{}, 1, 16},
 		{"the same town", nil, time.Millisecond, Options{}, 1, 16},
-		{"the next town", nil, 10 * time.Millisecond, Options{}, 4, 16},
-		{"another country", nil, 30 * time.Millisecond, Options{}, 8, 39},
-		{"another continent", nil, 150 * time.Millisecond, Options{}, 8, 182},
+		{"the next town", nil, 10 * time.Millisecond, Options{}, 4, 18},
+		{"another country", nil, 30 * time.Millisecond, Options{}, 8, 42},
+		{"another continent", nil, 150 * time.Millisecond, Options{}, 8, 185},
 		{"a day", nil, 24 * time.Hour, Options{}, 8, MaxSlots},
 		{"large chunks", nil, 150 * time.Millisecond, Options{ChunkBytes: 16 << 20}, 8, 16},
 		{"the largest chunks", nil, time.Hour, Options{ChunkBytes: MaxChunkBytes}, 8, MaxRingBytes / MaxChunkBytes},
 		{"a limit", nil, 150 * time.Millisecond, Options{BytesPerSecond: 200 << 20}, 8, 31},
-		{"--qps", nil, 150 * time.Millisecond, Options{QPs: 2}, 2, 182},
+		{"--qps", nil, 150 * time.Millisecond, Options{QPs: 2}, 2, 185},
 		{"--slots", nil, 150 * time.Millisecond, Options{Slots: 5}, 5, 5},
 		{"--max-memory", nil, 150 * time.Millisecond, Options{MostSlots: 30}, 8, 30},
-		{"a slow device", []float64{1}, 30 * time.Millisecond, Options{}, 8, 39},
-		{"a fast device, and a server in the next town", []float64{400}, 3 * time.Millisecond, Options{}, 8, 239},
+		{"a slow device", []float64{1}, 30 * time.Millisecond, Options{}, 8, 42},
+		{"a fast device, and a server in the next town", []float64{400}, 3 * time.Millisecond, Options{}, 8, MaxSlots},
 	} {
 		o := c.given
 		(&Client{Verbs: deviceList{nil, devicesAt(c.rates...)}}).complete(&o)

@@ -126,15 +126,13 @@ type Options struct {
 	Rail       string // device name or address of the local rail, of the first one
 	RemoteRail string // of the server's rail
 	trace      trace
-	probe      heldProbe
 
 	// Rails is how many rails carry a copy at most: AllRails for every one that reaches
 	// the server. 0 is AllRails over RDMA devices, and 1 over TCP. MoreRails names the
 	// local ones beside Rail, where that names one.
 	Rails     int
 	MoreRails []string
-	// QPs and Slots are, with 0, as many as the rate of the RDMA devices here asks for, and
-	// slots for the workers that wait for disks: 1 and DefaultSlots where the rate is not
+	// QPs and Slots are, with 0, as many as the rate of the RDMA devices here asks for: 1 and DefaultSlots where the rate is not
 	// known, or without RDMA. To a server far away they are as many as the path keeps under
 	// way.
 	QPs        int
@@ -178,7 +176,6 @@ type Options struct {
 	Tally *Tally
 
 	follows      linkSizes
-	grows        int // how many slots rings may grow to, or 0: see grownSlots
 	wantManifest *manifest.Reader
 	// local and remote are where this end's slots and the server's are to be, from GPU
 	// and its like.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,7 +38,7 @@ type railLink struct {
 	// loops are the rail's connections to itself.
 	loops ring.Loopbacks
 	// payload and header are this end's ring on the rail. They are set before the link is
-	// used for chunks, and anew when the ring grows, at a source under the chunkSender's lock.
+	// used for chunks.
 	// made has all that the link has to close; the ring closes what was made with it. regions
 	// guards making and closing them.
 	payload, header rdma.MR
@@ -147,31 +146,25 @@ func (r *railLink) ringNodes() []int {
 	return r.ring.Nodes()
 }
 
-// register registers the ring of a session's first link on the rail of a further one.
-func (r *railLink) register(of *ring.Ring, slots int, access rdma.Access) (err error) {
-	r.payload, r.header, err = r.registerSlots(of, slots, access)
-	return err
-}
-
-// registerSlots registers the first slots of the ring on the link's rail. The link closes the
-// regions. It makes nothing on a link that is closed.
-func (r *railLink) registerSlots(of *ring.Ring, slots int, access rdma.Access) (payload, header rdma.MR, err error) {
+// register registers the ring of a session's first link on the rail of a further one. The link
+// closes the regions. It makes nothing on a link that is closed.
+func (r *railLink) register(of *ring.Ring, access rdma.Access) (err error) {
 	r.regions.Lock()
 	defer r.regions.Unlock()
 	if r.closed {
-		return nil, nil, rdma.ErrClosed
+		return rdma.ErrClosed
 	}
-	if payload, header, err = of.RegisterOn(r.rail, slots, access); err != nil {
-		return nil, nil, err
+	if r.payload, r.header, err = of.RegisterOn(r.rail, access); err != nil {
+		return err
 	}
-	r.made = append(r.made, payload, header)
-	r.relaxed.Store(payload.Relaxed())
-	return payload, header, nil
+	r.made = append(r.made, r.payload, r.header)
+	r.relaxed.Store(r.payload.Relaxed())
+	return nil
 }
 
-// info is where this end's slots are on this rail, where so many are registered.
-func (r *railLink) info(of *ring.Ring, slots int) wire.RingInfo {
-	return of.InfoOn(uint32(r.number), slots, r.payload, r.header)
+// info is where this end's slots are on this rail.
+func (r *railLink) info(of *ring.Ring) wire.RingInfo {
+	return of.InfoOn(uint32(r.number), r.payload, r.header)
 }
 
 // awaitRing waits until the ring is made.
@@ -301,20 +294,6 @@ func (r *railLink) closeMade() (wasClosed bool, err error) {
 	}
 	wasClosed, r.closed, r.made = r.closed, true, nil
 	return wasClosed, errors.Join(errs...)
-}
-
-// undo ends registrations that the link has made and nobody was told of.
-func (r *railLink) undo(regions ...rdma.MR) error {
-	r.regions.Lock()
-	defer r.regions.Unlock()
-	var errs []error
-	for _, mr := range regions {
-		if i := slices.Index(r.made, mr); i >= 0 { // else the link was closed meanwhile
-			r.made = slices.Delete(r.made, i, i+1)
-			errs = append(errs, mr.Close())
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // close closes the queue pairs, and then the memory that they could reach. The link's

@@ -52,9 +52,9 @@ type chunkReceiver struct {
 }
 
 func newChunkReceiver(s *session) *chunkReceiver {
-	n, most := s.terms.Slots, s.mostSlots()
+	n := s.terms.Slots
 	return &chunkReceiver{
-		session: s, seals: s.chunkSeals(false), work: newSlotQueue[filledSlot](most), ringTold: make(chan struct{}), slots: credit.NewSink(n), filled: make([]filling, most), credits: make([]wire.ReturnedSlot, 0, most),
+		session: s, seals: s.chunkSeals(false), work: newSlotQueue[filledSlot](n), ringTold: make(chan struct{}), slots: credit.NewSink(n), filled: make([]filling, n), credits: make([]wire.ReturnedSlot, 0, n),
 		buf: make([]byte, 0, wire.MsgBytes), batch: creditBatch(n), idle: make(chan struct{}, 1),
 	}
 }

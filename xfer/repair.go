@@ -66,5 +66,5 @@ func (w *lander) judge(e *sinkEntry, x *wire.Extent, why error, isRepair bool) (
 // chunk while pieces wait to be sent again. So all such pieces are of chunks that are
 // in the source's slots or in the sink's.
 func (s *session) mostWanted() int64 {
-	return int64(sourceSlots(s.mostPeerSlots())+s.mostSlots()) * wire.MaxExtents
+	return int64(sourceSlots(s.terms.Slots)+s.terms.Slots) * wire.MaxExtents
 }

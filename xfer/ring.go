@@ -31,7 +31,7 @@ func (s *session) makeRing(ctx context.Context, slots int, access rdma.Access) e
 		return &ringError{err}
 	}
 	if r := s.link.ring; r.Fewer != nil && s.report != nil {
-		s.report(Event{Kind: EventRing, Slots: r.Slots, Shrunk: true, Text: withHint(r.Fewer)})
+		s.report(Event{Kind: EventRing, Slots: r.Slots, Text: withHint(r.Fewer)})
 	}
 	if s.ringWish.Placement.GPU != wire.GPUOff {
 		s.workers.Store(int32(s.ringWorkers()))
@@ -77,7 +77,7 @@ func (s *session) ringWorkers() int {
 // between them. Slots that this end encrypts have room for a tag behind each.
 func (s *session) ringConfig(slots int, access rdma.Access) ring.Config {
 	c := s.ringWish
-	c.Slots, c.MostSlots, c.SlotBytes, c.Access, c.Touched = slots, slots+s.mostSlots()-s.terms.Slots, s.terms.ChunkBytes, access, s.terms.Touched()
+	c.Slots, c.SlotBytes, c.Access, c.Touched = slots, s.terms.ChunkBytes, access, s.terms.Touched()
 	c.Workers = chunker.Workers()
 	if s.terms.Encrypted() && access&rdma.RemoteWrite == 0 {
 		c.PadBytes = sealPad

@@ -92,17 +92,14 @@ type chunkSender struct {
 }
 
 func newChunkSender(s *session) *chunkSender {
-	own, most := sourceSlots(s.terms.Slots), sourceSlots(s.mostSlots())
+	n := sourceSlots(s.terms.Slots)
 	o := &chunkSender{
-		session: s, seals: s.chunkSeals(true), slots: make([]outSlot, most), free: make([]int, 0, most), ready: make([]*outSlot, most),
+		session: s, seals: s.chunkSeals(true), slots: make([]outSlot, n), free: make([]int, 0, n), ready: make([]*outSlot, n),
 		posted: make([]sentChunk, s.terms.Slots), badBuf: make([]uint16, 0, wire.MaxExtents),
 	}
 	o.cond = sync.NewCond(&o.mu)
 	for i := range o.slots {
 		o.slots[i].index = i
-	}
-	o.slots = o.slots[:own] // the others come when the ring grows
-	for i := range o.slots {
 		o.free = append(o.free, i)
 	}
 	return o
@@ -117,49 +114,26 @@ func sourceSlots(slots int) int { return slots + 1 }
 func (o *chunkSender) roomLocked() bool { return len(o.free) > 1 }
 
 // open takes the place of the sink's ring on the rail of a link. With the first link's, every
-// slot is granted. Chunks may have been filled before. A ring that has grown comes again, on the
-// first link last.
+// slot is granted. Chunks may have been filled before.
 func (o *chunkSender) open(l *railLink, info wire.RingInfo) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	slots, had, isFirst := int(info.Slots), o.granted.Slots(), l.target.Slots == 0
+	slots, had := int(info.Slots), o.granted.Slots()
 	switch {
-	case !isFirst && (info.Slots <= l.target.Slots || o.session.growth.bound == 0):
+	case l.target.Slots != 0:
 		return fmt.Errorf("%w: a second ring of %d slots over link %d, where it has %d", ErrProtocol, slots, l.number, l.target.Slots)
-	case slots < had || had == 0 && l.number != 1:
+	case had == 0 && l.number != 1, had != 0 && slots != had:
 		return fmt.Errorf("%w: a ring of %d slots over link %d, and of %d over the first", ErrProtocol, slots, l.number, had)
-	case had == 0 && slots > o.session.terms.Slots:
-		return fmt.Errorf("%w: a ring that begins with %d slots, agreed were %d", ErrProtocol, slots, o.session.terms.Slots)
+	case slots > o.session.terms.Slots:
+		return fmt.Errorf("%w: a ring of %d slots, agreed were %d", ErrProtocol, slots, o.session.terms.Slots)
 	}
 	l.target = info
-	switch {
-	case had == 0:
+	if had == 0 {
 		o.granted, o.posted = credit.NewSource(slots), o.posted[:slots]
 		l.ready = true // chunks come from this end's ring
-	case l.number == 1:
-		o.grantLocked(slots)
 	}
-	if isFirst {
-		o.useLocked(l)
-	}
-	o.pumpLocked()
+	o.useLocked(l)
 	return nil
-}
-
-// hasRing reports whether the sink has told of its ring.
-func (o *chunkSender) hasRing() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.granted.Slots() > 0
-}
-
-// grantLocked takes further slots of the sink, whose ring has grown. A link of which the sink
-// has not told where it has them is one that is being lost there.
-func (o *chunkSender) grantLocked(slots int) {
-	o.granted.Grow(slots)
-	o.posted = append(o.posted, make([]sentChunk, slots-len(o.posted))...)
-	o.links = slices.DeleteFunc(o.links, func(l *railLink) bool { return int(l.target.Slots) < slots })
-	o.cond.Broadcast()
 }
 
 // wakeOn makes the end of ctx, which always comes, wake every goroutine that waits on

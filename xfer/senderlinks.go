@@ -16,10 +16,9 @@ func (o *chunkSender) linkReady(l *railLink) {
 	o.useLocked(l)
 }
 
-// useLocked sends chunks over a link from now on, if both ends' rings are on it. A link on which
-// the sink has fewer slots than it has granted is being lost there: see grantLocked.
+// useLocked sends chunks over a link from now on, if both ends' rings are on it.
 func (o *chunkSender) useLocked(l *railLink) {
-	if l.ready && l.target.Slots != 0 && int(l.target.Slots) >= o.granted.Slots() && !l.lost.Load() {
+	if l.ready && l.target.Slots != 0 && !l.lost.Load() {
 		o.links = append(o.links, l)
 	}
 	o.pumpLocked()
@@ -89,7 +88,7 @@ func (o *chunkSender) fitRing() {
 	defer o.mu.Unlock()
 	n := o.session.link.ring.Slots
 	if n >= len(o.slots) {
-		return // and may grow
+		return
 	}
 	o.slots, o.free, o.ready = o.slots[:n], o.free[:n], o.ready[:n]
 }

@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"sync/atomic"
 	"time"
 
-	"gdrcp/chunker"
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
@@ -60,7 +58,6 @@ type ServerConfig struct {
 	Report func(Event)
 
 	trace trace
-	probe heldProbe
 }
 
 // ProtocolVersion is the version of everything that two ends say to each other. Both
@@ -93,9 +90,7 @@ type Server struct {
 	door    *door.Server
 	gpus    *gpuFinder
 	tallies stat.Sessions
-	// pinnedBytes is what the sessions have registered of grown rings: see session.
-	pinnedBytes atomic.Int64
-	pushes      pushes
+	pushes  pushes
 }
 
 // NewServer returns a server that listens nowhere yet.
@@ -113,7 +108,6 @@ func NewServer(cfg ServerConfig) *Server {
 	if cfg.Keys != nil {
 		at.Keys = doorKeys{cfg.Keys}
 	}
-	at.DiskWorkers = min(chunker.DiskWorkers(), workersOfServer(cmp.Or(cfg.MaxSessions, door.DefaultMaxSessions)))
 	v.door = door.NewServer(at)
 	return v
 }
@@ -170,7 +164,7 @@ func (v *Server) log(e SessionEnd) {
 func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l trust.Lane) (tell func()) {
 	ctx, peer := host.Context(), req.Remote().String()
 	grant := door.Grant{Slots: host.Grant.Slots, QPs: host.QPsOver(p.Name())}
-	rail, err := p.Open(req.Device(), receiving(railConfig(grant.QPs, grant.Slots, host.ChunkBytes, v.cfg.GPUs != nil, false, v.cfg.Wire), host.MostSlots))
+	rail, err := p.Open(req.Device(), railConfig(grant.QPs, grant.Slots, host.ChunkBytes, v.cfg.GPUs != nil, false, v.cfg.Wire))
 	if err != nil {
 		v.door.Refuse(req, rdma.RejectResources, err)
 		host.Retry()
@@ -189,11 +183,9 @@ func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l 
 	s.terms = wire.Terms{Slots: grant.Slots, QPs: grant.QPs, ChunkBytes: host.ChunkBytes}
 	s.limit, s.sessionsAtOnce = host.Limit, cmp.Or(v.cfg.MaxSessions, door.DefaultMaxSessions)
 	s.files = &fileBudget{server: host}
-	s.pinnedBytes = &v.pinnedBytes
 	s.traces(v.cfg.trace)
-	s.growth.probe = v.cfg.probe
 	host.Begun(rail.Device().Name, func(p rdma.Provider, req rdma.Request, l trust.Lane) error {
-		return s.takeLane(ctx, p, req, l, receiving(railConfig(grant.QPs, grant.Slots, host.ChunkBytes, false, false, v.cfg.Wire), host.MostSlots), host)
+		return s.takeLane(ctx, p, req, l, railConfig(grant.QPs, grant.Slots, host.ChunkBytes, false, false, v.cfg.Wire), host)
 	})
 	end := v.serveSession(ctx, s, d, host)
 	return func() { v.log(end) }
@@ -204,8 +196,8 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 	end := SessionEnd{Peer: s.peer, Key: host.Key(), What: "connection"}
 	opens := host.Opens().(keyScope)
 	var served *service
-	giveBack, giveBackRing, left := func() {}, func() {}, func() {}
-	defer func() { giveBack(); giveBackRing(); left() }()
+	giveBack, left := func() {}, func() {}
+	defer func() { giveBack(); left() }()
 	tally, uncount := v.tallies.Begin(s.peer)
 	s.tally = tally
 	meter := v.tallies.Meter(tally)
@@ -226,7 +218,6 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 		if left, err = v.pushes.enter(ctx, host.Key(), host.End, h, v.cfg.Timeouts.Handshake/4*3); err != nil {
 			return err
 		}
-		giveBackRing = v.growsAt(host, s, h)
 		if served, err = v.serve(s, h, opens, tally); err != nil {
 			return err
 		}

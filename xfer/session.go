@@ -6,7 +6,6 @@ import (
 	"gdrcp/chunker"
 	"gdrcp/internal/filter"
 	"gdrcp/internal/numa"
-	"gdrcp/rdma"
 	"gdrcp/xfer/internal/limit"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
@@ -34,16 +33,12 @@ type session struct {
 	knowsReplaced bool
 	// knowsNear says that the peer knows which slots of a ring are near to a rail.
 	knowsNear bool
-	// pinnedBytes is how much of rings that have grown is registered, or about to be, once for
-	// each link: by this session or, at a server, by all.
-	pinnedBytes *atomic.Int64
 	// tally counts what this end does. At a client it may be of several sessions.
 	tally *Tally
 	// processors is how many goroutines may compute at once, and workers how many there are to
 	// fill or drain slots: those that wait for disks, too.
 	processors int
 	workers    atomic.Int32
-	growth     ringGrowth
 	// sessionsAtOnce is how many sessions a server has at most; 0 at a client.
 	sessionsAtOnce int
 	// files bounds what a server's session has open; nil at a client.
@@ -55,9 +50,9 @@ type session struct {
 func newSession(d *firstConn, peer string, client bool, t Timeouts) *session {
 	s := &session{
 		linkSession: newLinkSession(newRailLink(d.rail, d.trust, d.grant.QPs, d.link.Transport, d.conn, d.lane), d.id, d.trust, peer, client, t),
-		ringWish:    ring.Config{Sysfs: numa.Sysfs}, pinnedBytes: new(atomic.Int64), memory: slotMemory{told: make(chan struct{})}, tally: &Tally{}, processors: chunker.Workers(),
+		ringWish:    ring.Config{Sysfs: numa.Sysfs}, memory: slotMemory{told: make(chan struct{})}, tally: &Tally{}, processors: chunker.Workers(),
 	}
-	s.aside, s.toPeer, s.ended = s.heardAside, toPeer, s.growth.ended
+	s.aside, s.toPeer = s.heardAside, toPeer
 	s.workers.Store(int32(s.processors))
 	return s
 }
@@ -77,11 +72,4 @@ func (s *session) heardAside(f *wire.Frame) (taken bool, err error) {
 // begin begins the role of this end, whose chunks can travel over several links.
 func (s *session) begin(r role) {
 	s.converses(r, !s.client && s.link.transport == "verbs" && s.ringWish.Placement.GPU == wire.GPUOff)
-}
-
-// registerOn registers the ring on a further link.
-func (s *session) registerOn(l *railLink, access rdma.Access) error {
-	s.growth.mu.RLock()
-	defer s.growth.mu.RUnlock()
-	return l.register(s.link.ring, s.ringSlots(), access)
 }

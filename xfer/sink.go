@@ -119,7 +119,6 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 		g.Go(func() error { return k.drainStream(ctx) })
 	} else {
 		k.startWorkers(ctx, g)
-		g.Go(func() error { return k.session.watchRing(ctx, k.growRing) })
 	}
 	g.Go(func() error { return k.publish(ctx) })
 	g.Go(func() error { return k.settleEntries(ctx) })

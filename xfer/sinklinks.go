@@ -10,7 +10,7 @@ import (
 
 var _ carrier = (*sink)(nil)
 
-func (k *sink) register(l *railLink) error { return k.session.registerOn(l, sinkAccess) }
+func (k *sink) register(l *railLink) error { return l.register(k.session.link.ring, sinkAccess) }
 
 // linkUp tells the source where the slots are on the rail of a further link.
 func (k *sink) linkUp(ctx context.Context, l *railLink) error {
@@ -20,7 +20,9 @@ func (k *sink) linkUp(ctx context.Context, l *railLink) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	return k.tellRing(ctx, l)
+	info := l.info(k.session.link.ring)
+	k.session.tellNear(l, &info)
+	return k.session.ctl.send(ctx, wire.MsgRing, info.Encode())
 }
 
 func (k *sink) linkLost(l *railLink) { k.receiver.linkLost(l) }

@@ -86,7 +86,7 @@ type resend struct {
 
 func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *copyResults) *source {
 	src := &source{session: s, sender: newChunkSender(s), tree: tree, tally: tally, results: acct, turns: newTurns()}
-	src.jobs = newSlotQueue[*outSlot](sourceSlots(s.mostSlots()))
+	src.jobs = newSlotQueue[*outSlot](sourceSlots(s.terms.Slots))
 	if s.files != nil && tree != nil {
 		tree.MayOpen(s.files)
 	}
@@ -127,7 +127,6 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 			}
 			return s.announce(ctx)
 		})
-		g.Go(func() error { return s.session.watchRing(ctx, s.growRing) })
 	}
 	g.Go(func() error { return s.pack(ctx) })
 	g.Go(func() error { return s.tellFailures(ctx) })

@@ -11,7 +11,7 @@ import (
 
 var _ carrier = (*source)(nil)
 
-func (s *source) register(l *railLink) error { return s.session.registerOn(l, rdma.LocalRead) }
+func (s *source) register(l *railLink) error { return l.register(s.session.link.ring, rdma.LocalRead) }
 
 // awaitRings waits until both ends have their rings.
 func (s *source) awaitRings(ctx context.Context) error {
@@ -28,20 +28,15 @@ func (s *source) awaitRings(ctx context.Context) error {
 
 // hearRing takes the place of the sink's slots on the rail of a link.
 func (s *source) hearRing(body []byte) error {
-	info, err := wire.DecodeRing(body, s.session.mostPeerSlots(), s.session.terms.ChunkBytes)
+	info, err := wire.DecodeRing(body, s.session.terms.Slots, s.session.terms.ChunkBytes)
 	if err != nil {
 		return err
 	}
 	if info.Link == 1 { // it grants the slots, also when the link is lost
-		hadRing := s.sender.hasRing()
 		if err := s.sender.open(s.session.link, info); err != nil {
 			return err
 		}
-		if !hadRing {
-			close(s.granted)
-		} else {
-			s.session.reportRing(int(info.Slots), true, nil)
-		}
+		close(s.granted) // open takes one such ring
 		return nil
 	}
 	l, err := s.session.links.find(credit.Link(info.Link))

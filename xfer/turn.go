@@ -2,7 +2,6 @@ package xfer
 
 import (
 	"gdrcp/chunker"
-	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -27,18 +26,10 @@ const (
 	leastWorkers = 8
 )
 
-// diskWorkers is how many workers a session begins with at this end, those that wait for disks
-// included.
-func (s *session) diskWorkers() int { return s.workersFor(s.terms.Slots) }
-
-// workersFor is how many workers a session has beside a ring of so many slots: no more than
-// there are slots to work on.
-func (s *session) workersFor(slots int) int { return min(s.mostWorkers(), slots) }
-
-// mostWorkers is how many workers a session has with any number of slots. Chunks that are compressed or
-// encrypted are no reason for more than compute, because each worker needs memory to unpack
-// one.
-func (s *session) mostWorkers() int {
+// diskWorkers is how many workers a session has at this end, those that wait for disks included:
+// no more than there are slots to work on. Chunks that are compressed or encrypted are no reason
+// for more than compute, because each worker needs memory to unpack one.
+func (s *session) diskWorkers() int {
 	n, least := chunker.DiskWorkers(), max(chunker.Workers(), leastWorkers)
 	if s.terms.Codec != wire.CompressOff || s.terms.Encrypted() {
 		n = least
@@ -47,7 +38,7 @@ func (s *session) mostWorkers() int {
 	if s.sessionsAtOnce > 0 {
 		n = min(n, workersOfServer(s.sessionsAtOnce))
 	}
-	return n
+	return min(n, s.terms.Slots)
 }
 
 // workersOfServer bounds the workers of each session of a server that has so many at once.
@@ -68,9 +59,7 @@ func readsAtOnce(p *wire.Terms, sessionsAtOnce int) int {
 // turn is of a worker that takes part in nothing of this.
 type turn struct {
 	turns turns
-	held  *heldTime // that counts the worker's time
 	has   bool
-	since int64 // when the worker took its turn, or gave it up, by stat.Now
 }
 
 // take waits for the worker's turn, which comes soon: who has one computes, or waits for
@@ -78,7 +67,7 @@ type turn struct {
 func (t *turn) take() {
 	if t != nil && !t.has {
 		t.turns <- struct{}{}
-		t.has, t.since = true, stat.Now()
+		t.has = true
 	}
 }
 
@@ -87,15 +76,5 @@ func (t *turn) leave() {
 	if t != nil && t.has {
 		<-t.turns
 		t.has = false
-		t.count()
 	}
-}
-
-// waited counts the time since the worker gave up its turn: it waited for a disk.
-func (t *turn) waited() { t.count() }
-
-func (t *turn) count() {
-	now := stat.Now()
-	t.held.ns.Add(now - t.since)
-	t.since = now
 }

@@ -259,8 +259,6 @@ func (c *copyRun) report(e xfer.Event) {
 	case xfer.EventConnected:
 		c.limitCPUs(e.Link.Transport)
 		c.needs(e.Link.Slots) // a fast link has more
-	case xfer.EventRing:
-		c.needs(e.Slots)
 	case xfer.EventDeleted:
 		c.log.event(&e)
 		c.reportDeleted(&e)
@@ -287,8 +285,8 @@ func (c *copyRun) report(e xfer.Event) {
 			c.console.line("gdrcp: %s", c.ends.afreshText(&e))
 		}
 	case xfer.EventRing:
-		if c.verbose || e.Shrunk && !c.quiet {
-			c.console.line("gdrcp: %s", c.ends.grownText(&e))
+		if !c.quiet {
+			c.console.line("gdrcp: %s", c.ends.ringText(&e))
 		}
 	case xfer.EventMemory:
 		if c.verbose || (!c.quiet && e.Memory.Why != "") {

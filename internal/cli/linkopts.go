@@ -34,7 +34,7 @@ func linkFlags(o *xfer.Options, require cli.Flag) []cli.Flag {
 		checkedFlag("chunk-size", "`SIZE` size of a slot: so much is sent at once. 64KiB to 64MiB in steps of 64KiB (1MiB; 2MiB or 4MiB where 256 slots would not hold what the RDMA devices carry in 2 ms). "+
 			"In a copy a slot holds at least one piece, which has 1MiB unless --manifest says otherwise",
 			size(&o.ChunkBytes, xfer.MinChunkBytes, xfer.MaxChunkBytes, 64<<10)),
-		checkedFlag("slots", "`N` slots in the ring at each end: 1 to 256; slots times chunk size is at most 1GiB (by the rate of the RDMA devices: what they carry in 2 ms, and up to as much again for workers that wait for disks; more to a server far away; at least 16; a ring whose slots are held for longer, or whose workers are all busy, grows)", number(&o.Slots, 1, xfer.MaxSlots)),
+		checkedFlag("slots", "`N` slots in the ring at each end: 1 to 256; slots times chunk size is at most 1GiB (by the rate of the RDMA devices: what they carry in 5 ms; more to a server far away; at least 16)", number(&o.Slots, 1, xfer.MaxSlots)),
 		onOff("encrypt", "seal all data with AES-256-GCM, not only the control messages; slots in GPU memory are then reached through host memory", &o.Encrypt),
 		&cli.GenericFlag{Name: "imm", Hidden: true, Value: &checkedValue{set: func(s string) error {
 			o.ForceImmSend = s == "send"

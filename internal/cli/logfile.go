@@ -83,7 +83,7 @@ func (l *logFile) event(e *xfer.Event) {
 	case e.Kind == xfer.EventAfresh:
 		l.line("%s", l.ends.afreshText(e))
 	case e.Kind == xfer.EventRing:
-		l.line("%s", l.ends.grownText(e))
+		l.line("%s", l.ends.ringText(e))
 	case e.Kind == xfer.EventMemory:
 		l.line("%s", memoryText(e.Memory, e.Remote))
 	case e.Kind == xfer.EventPlaced:

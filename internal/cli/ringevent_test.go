@@ -6,19 +6,17 @@ import (
 	"gdrcp/xfer"
 )
 
-// A ring that grows is told with the name of its end, on the screen and in the log.
+// A ring with fewer slots is told with the name of its end, on the screen and in the log.
 func TestRingEventsNameTheirEnd(t *testing.T) {
 	for _, c := range []struct {
 		e    xfer.Event
 		want string
 		json ringEvent
 	}{
-		{xfer.Event{Slots: 32}, "the ring at the source has 32 slots now, so that more is under way", ringEvent{"ring", "local", 32, ""}},
-		{xfer.Event{Slots: 64, Remote: true}, "the ring at the destination has 64 slots now, so that more is under way", ringEvent{"ring", "remote", 64, ""}},
 		{xfer.Event{Slots: 16, Text: "no\nroom"}, `the ring at the source has only 16 slots: no\nroom`, ringEvent{"ring", "local", 16, `no\nroom`}},
 	} {
 		ends := (&plan{local: true, push: true}).ends(nil)
-		if got := ends.grownText(&c.e); got != c.want {
+		if got := ends.ringText(&c.e); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 		if got := ringEventOf(&c.e); got != c.json {
@@ -27,8 +25,8 @@ func TestRingEventsNameTheirEnd(t *testing.T) {
 	}
 }
 
-// Where both ends are in one process, both rings may have grown.
-func TestHeapHasRoomForGrownRings(t *testing.T) {
+// Where both ends are in one process, there are two rings.
+func TestHeapHasRoomForTheRings(t *testing.T) {
 	t.Setenv("GOGC", "100") // no bound
 	for _, c := range []struct {
 		had  xfer.Load

@@ -305,8 +305,8 @@ func (s *serveRun) report(e xfer.Event) {
 		s.console.line("gdrcp: %s: %s", e.Peer, endNames{"here", "at the client"}.text(&e))
 	case isRailEvent(e.Kind):
 		s.console.line("gdrcp: %s: %s", e.Peer, railText(&e))
-	case e.Kind == xfer.EventRing && !e.Remote:
-		s.console.line("gdrcp: %s: %s", e.Peer, endNames{here: "here"}.grownText(&e))
+	case e.Kind == xfer.EventRing:
+		s.console.line("gdrcp: %s: %s", e.Peer, endNames{here: "here"}.ringText(&e))
 	case e.Kind == xfer.EventMemory && !e.Remote:
 		s.console.line("gdrcp: %s: %s", e.Peer, memoryText(e.Memory, false))
 	}

@@ -17,17 +17,8 @@ const (
 	// eight under way on two processors.
 	lateGoal    = 0.85 * 8
 	lateDiskMiB = 1792
-	// laterMs is so late that one request for each of 48 workers, which a machine with 12
-	// processors has, does not keep an emulated processor busy.
-	laterMs         = 400
-	laterProcessors = 12
-	// growthGoal is how many times as fast a copy is whose rings grow beside one whose rings
-	// stay at 16 slots. With all 48 workers from the beginning it would be 3.
-	growthGoal = 1.5
 	// lateParts divides the file for dd, which has one request under way.
 	lateParts = 8
-	// laterMiB is how much dd writes to the later disk.
-	laterMiB = 6
 )
 
 // lateDisk is an XFS on a disk that answers late (dm-delay), in a file in memory.
@@ -69,19 +60,6 @@ func makeLateDisk(ctx context.Context, folder string) (d *lateDisk, err error) {
 // table is that of a device that answers so late.
 func (d *lateDisk) table(ms int) string {
 	return fmt.Sprintf("0 %d delay %s 0 %d", lateDiskMiB<<11, d.loop, ms)
-}
-
-// answerAfter changes how late the disk answers.
-func (d *lateDisk) answerAfter(ctx context.Context, ms int) error {
-	for _, argv := range [][]string{
-		{"dmsetup", "--noudevsync", "suspend", lateName}, {"dmsetup", "load", lateName, "--table", d.table(ms)},
-		{"dmsetup", "--noudevsync", "resume", lateName},
-	} {
-		if _, err := output(ctx, argv...); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // remove unmounts the disk and takes it apart, as far as it was made.
@@ -172,47 +150,5 @@ func (o options) compareLateDisk(ctx context.Context, folder, source string) (ro
 	}{{"to it", c.to(o.lateFileMiB)}, {"from it", c.from(o.lateFileMiB)}, {"from it to it", c.fromTo(o.lateFileMiB)}} {
 		rows = append(rows, o.modelRow(row(way.name, "").name, values[way.name], "MiB/s", way.costs))
 	}
-	grown, err := o.compareGrowth(ctx, d, c, folder, source, copied)
-	return append(rows, grown...), err
-}
-
-// compareGrowth shows what it brings that a ring grows whose workers all wait for the disk, on a
-// machine that has the workers.
-func (o options) compareGrowth(ctx context.Context, d *lateDisk, c lateCosts, folder, source, to string) (rows []row, err error) {
-	if err := d.answerAfter(ctx, laterMs); err != nil {
-		return nil, err
-	}
-	ends, err := o.lateEnds(ctx, folder, to, "env", fmt.Sprintf("GOMAXPROCS=%d", laterProcessors))
-	if err != nil {
-		return nil, err
-	}
-	copying := func(name string, extra ...string) *competitor {
-		return &competitor{name: name, prepare: removal(to), run: func(ctx context.Context) (float64, error) {
-			argv := append([]string{"env", fmt.Sprintf("GOMAXPROCS=%d", laterProcessors), o.program, "-q"}, extra...)
-			took, err := seconds(ctx, append(argv, source, to)...)
-			return rate(o.lateFileMiB, took), err
-		}, check: func(ctx context.Context, thorough bool) error {
-			defer os.RemoveAll(to)
-			return compare(ctx, source, to, thorough)
-		}}
-	}
-	const ours, peer = "rings grow", "--slots 16"
-	values, err := alternate(ctx, o.log, o.rounds, append(ends,
-		&competitor{name: "dd to it", prepare: allocation(to, laterMiB), run: func(ctx context.Context) (float64, error) {
-			took, err := seconds(ctx, "dd", "status=none", "bs=1M", fmt.Sprintf("count=%d", laterMiB), "if="+source, "of="+to, "oflag=direct", "conv=notrunc")
-			return rate(laterMiB, took), err
-		}},
-		copying(ours), copying(peer, "--slots", "16")))
-	if err != nil {
-		return nil, err
-	}
-	c.follow(values) // what it takes of the processors stays as it was
-	name := func(ring string) string {
-		return fmt.Sprintf("file of %d MiB to a disk late by %d ms, %d processors, %s", o.lateFileMiB, laterMs, laterProcessors, ring)
-	}
-	return []row{
-		{name: name(ours), unit: "MiB/s", ours: values[ours], peer: peer, peers: values[peer], goal: growthGoal},
-		o.modelRow(name(ours), values[ours], "MiB/s", c.growing(o.lateFileMiB, 16, 4*laterProcessors)),
-		o.modelRow(name(peer), values[peer], "MiB/s", c.withMarks(c.steadyTo(o.lateFileMiB, 16))),
-	}, nil
+	return rows, nil
 }

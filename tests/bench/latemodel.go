@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
 )
@@ -108,65 +107,4 @@ func (c lateCosts) withMarks(costs copyCosts) copyCosts {
 		costs.fixedSeconds += c.sync
 	}
 	return costs
-}
-
-// growing are the costs of a copy from memory whose ring grows, and with it the requests under
-// way, from as many as it has slots at first to as many as there are workers.
-func (c lateCosts) growing(mib, slots, workers int) copyCosts {
-	costs := c.steadyTo(mib, slots)
-	costs.spells = nil
-	at := c.startMemory // the looks begin with the session
-	for _, g := range growthOf(c.write, c.startMemory, slots, workers) {
-		costs.spells = append(costs.spells, spell{g.at - at, c.writes(g.from)})
-		at = g.at
-	}
-	costs.spells = append(costs.spells, spell{0, c.writes(workers)})
-	return c.withMarks(costs)
-}
-
-// The rule by which a ring grows (xfer/growth.go).
-const (
-	growthLook, allBusy, growthGain = 0.5, 0.8, 1.1
-	mostLooks                       = 100
-)
-
-// grown is when a ring grew, and how many workers there were until then.
-type grown struct {
-	at   float64
-	from int
-}
-
-// growthOf works out when a ring of so many slots grows, in seconds of its session, where the first
-// requests are made after start, each takes so many seconds, and all workers do nothing but wait
-// for them.
-func growthOf(request, start float64, slots, most int) (steps []grown) {
-	began := []grown{{start, slots}} // when workers began, and how many
-	ended := func(at float64) (n float64) {
-		for _, w := range began {
-			n += float64(w.from) * math.Floor(max(at-w.at, 0)/request)
-		}
-		return n
-	}
-	workers, lap, best := slots, 0.0, 0.0
-	for look := range mostLooks {
-		at := float64(look+1) * growthLook
-		n := ended(at) - ended(lap)
-		if workers == most || n < float64(workers) {
-			continue
-		}
-		waiting, perSecond := n*request/(at-lap)/float64(workers), n/(at-lap)
-		lap = at
-		if waiting < allBusy {
-			continue
-		}
-		gains := perSecond >= best*growthGain
-		best = max(best, perSecond)
-		if gains {
-			steps = append(steps, grown{at, workers})
-			more := min(2*workers, most)
-			began = append(began, grown{at, more - workers})
-			workers = more
-		}
-	}
-	return steps
 }

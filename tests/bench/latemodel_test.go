@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"testing"
 )
 
@@ -59,44 +58,5 @@ func TestLateForecasts(t *testing.T) {
 	c.writeBusy = 1
 	if got := c.to(800).forecast(); got.full.name != "processors" {
 		t.Errorf("where a MiB keeps a processor busy for a second %s is full", got.full.name)
-	}
-}
-
-// TestGrowthOf: the ring grows at the first look after all its workers have waited, and then at
-// the next one that shows a gain.
-func TestGrowthOf(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		request float64
-		start   float64
-		most    int
-		want    []grown
-	}{
-		{"no room", 0.4, 0, 16, nil},
-		{"one step", 0.5, 0, 32, []grown{{0.5, 16}}},
-		{"two steps", 0.5, 0, 48, []grown{{0.5, 16}, {1, 32}}},
-		{"looks that find no wait at its end", 2, 0, 48, []grown{{2, 16}, {4, 32}}},
-		// At 1 s a wait of 0.5 s has ended, half of the lap.
-		{"a late start", 0.5, 0.5, 32, []grown{{1.5, 16}}},
-		// Of each lap of 0.5 s the first two looks see 0.35 s of waiting, and the third twice that.
-		{"looks that see one wait", 0.35, 0, 32, []grown{{1.5, 16}}},
-		{"waits too short for a look to miss", 0.01, 0, 32, []grown{{0.5, 16}}},
-	} {
-		if got := growthOf(c.request, c.start, 16, c.most); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
-		}
-	}
-}
-
-// TestGrowing: a copy whose ring grows is faster than one whose ring does not, and not as fast as
-// one that has all its workers from the beginning.
-func TestGrowing(t *testing.T) {
-	c := lateCosts{write: 0.4, startDisk: 2, sync: 0.8}
-	few, growing, all := c.withMarks(c.steadyTo(768, 16)).forecast(), c.growing(768, 16, 48).forecast(), c.withMarks(c.steadyTo(768, 48)).forecast()
-	if !(few.seconds > growing.seconds && growing.seconds > all.seconds) {
-		t.Errorf("%v s with few workers, %v s with more and more, %v s with all", few.seconds, growing.seconds, all.seconds)
-	}
-	if growing.full.atOnce != 48 {
-		t.Errorf("at the end there are %v requests under way", growing.full.atOnce)
 	}
 }

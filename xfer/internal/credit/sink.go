@@ -47,13 +47,6 @@ func NewSink(n int) Sink {
 // Shrink leaves out all slots but the first n. Nothing may have been announced.
 func (s *Sink) Shrink(n int) { s.slots = s.slots[:n] }
 
-// Grow adds slots up to n, granted with generation 1.
-func (s *Sink) Grow(n int) {
-	for len(s.slots) < n {
-		s.slots = append(s.slots, sinkSlot{generation: 1})
-	}
-}
-
 // Slots is how many slots there are.
 func (s *Sink) Slots() int { return len(s.slots) }
 

@@ -166,25 +166,3 @@ func fuzzFence(t *testing.T, s, before *credit.Sink, slots uint32, l credit.Link
 		}
 	}
 }
-
-func TestGrownSinkTakesFurtherSlots(t *testing.T) {
-	s := credit.NewSink(2)
-	p, err := s.Announce(1, 1, 1, 0xff)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Grow(4)
-	s.Grow(3) // less than there are
-	if s.Slots() != 4 || s.Busy() != 1 {
-		t.Fatalf("%d slots, %d busy", s.Slots(), s.Busy())
-	}
-	for slot, ok := range map[int]bool{1: false, 2: true, 3: true, 4: false} {
-		if _, err := s.Announce(1, slot, 1, 0xff); (err == nil) != ok {
-			t.Errorf("announced slot %d: %v", slot, err)
-		}
-	}
-	s.Return(p)
-	if _, err := s.Announce(1, 1, 2, 0xff); err != nil {
-		t.Errorf("announced what came back: %v", err)
-	}
-}

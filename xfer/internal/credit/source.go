@@ -28,17 +28,6 @@ func NewSource(n int) Source {
 	return s
 }
 
-// Grow adds slots up to n, granted with generation 1. Slots that were used before are used
-// again first.
-func (s *Source) Grow(n int) {
-	var fresh []Place
-	for i := n - 1; i >= len(s.slots); i-- {
-		fresh = append(fresh, Place{uint32(i), 1})
-	}
-	s.slots = append(s.slots, make([]sourceSlot, len(fresh))...)
-	s.grants = append(fresh, s.grants...)
-}
-
 // Slots is how many slots there are.
 func (s *Source) Slots() int { return len(s.slots) }
 

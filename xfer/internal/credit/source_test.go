@@ -163,24 +163,3 @@ func TestNearSlotsAreAddressedFirst(t *testing.T) {
 		t.Errorf("%d grants left, %d in the air", s.Grants(), s.InAir())
 	}
 }
-
-func TestGrownSourceUsesFormerSlotsFirst(t *testing.T) {
-	s := credit.NewSource(2)
-	under := s.Address(1)
-	s.Grow(4)
-	s.Grow(3) // less than there are
-	if s.Slots() != 4 || s.Grants() != 3 || s.InAir() != 1 {
-		t.Fatalf("%d slots, %d granted, %d in the air", s.Slots(), s.Grants(), s.InAir())
-	}
-	for _, want := range []uint32{1, 2, 3} {
-		if p := s.Address(1); p != (credit.Place{Slot: want, Generation: 1}) {
-			t.Errorf("addressed %v, want slot %d", p, want)
-		}
-	}
-	if news, err := s.Return(under); !news || err != nil || s.Address(1) != (credit.Place{Slot: under.Slot, Generation: 2}) {
-		t.Errorf("what was under way comes back: news %t, error %v", news, err)
-	}
-	if _, err := s.Return(credit.Place{Slot: 4, Generation: 1}); !errors.Is(err, credit.ErrNotGranted) {
-		t.Errorf("returned what there is not: %v", err)
-	}
-}

@@ -97,10 +97,9 @@ type Client struct {
 	QPs, Slots, ChunkBytes int
 	// Wish is the GPU that the client is going to ask the server for.
 	Wish wire.DoorWish
-	// FarAway says for how many queue pairs and slots the client asks instead, and how many the
-	// server's ring may grow to, once it knows how long a packet takes to the server and back.
-	// It may be nil.
-	FarAway func(roundTrip time.Duration) (qps, slots, mostSlots int)
+	// FarAway says for how many queue pairs and slots the client asks instead, once it knows how
+	// long a packet takes to the server and back. It may be nil.
+	FarAway func(roundTrip time.Duration) (qps, slots int)
 	// Wire is how this end's packets travel.
 	Wire rdma.Wire
 	// Handshake is how long the client waits for each answer.
@@ -215,7 +214,7 @@ func (c *Client) prove(ctx context.Context, g *Granted, opening []byte) error {
 	d.Seal, d.Open = g.Trust.Door()
 	wish := c.Wish
 	if far, ok := d.QP.(rdma.RoundTripper); ok && c.FarAway != nil {
-		g.asked.QPs, g.asked.Slots, wish.MostSlots = c.FarAway(far.RoundTrip())
+		g.asked.QPs, g.asked.Slots = c.FarAway(far.RoundTrip())
 		if g.asked != (Grant{QPs: c.QPs, Slots: c.Slots}) {
 			wish.QPs, wish.Slots = g.asked.QPs, g.asked.Slots
 		}

@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"gdrcp/rdma"
-	"gdrcp/xfer/internal/limit"
-	"gdrcp/xfer/internal/wire"
 )
 
 // Load is how much memory running sessions need, beside their rings.
@@ -43,29 +41,6 @@ func (q *admissionQueue) bookLocked(key string, n int64, least bool) (giveBack f
 		q.hold(key, held{bytes: n}, -1)
 		n = 0
 	}, true
-}
-
-// mayGrowLocked is how many slots a session's ring may grow to, if the client wishes that and
-// no limit of rate makes it pointless. It books what the session needs for that from the
-// beginning, receives for these slots, and adds it to what giveBack returns. The slots are booked
-// when the ring grows.
-func (q *admissionQueue) mayGrowLocked(c *authenticatedPeer, under limit.Limits, g Grant, chunkBytes int, giveBack func()) (slots int, all func()) {
-	most := min(c.wish.MostSlots, g.Slots+q.cfg.DiskWorkers, wire.MaxSlots, wire.MaxRingBytes/chunkBytes)
-	if most <= g.Slots || len(under) > 0 {
-		return g.Slots, giveBack
-	}
-	more, ok := q.bookLocked(c.key, int64(g.QPs)*int64(most-g.Slots)*wire.MsgBytes, false)
-	if !ok {
-		return g.Slots, giveBack
-	}
-	return most, func() { giveBack(); more() }
-}
-
-// spareLocked is how much memory rings that grow leave for sessions that may come: for each what
-// a session that runs began with, up to half of all memory.
-func (q *admissionQueue) spareLocked(s *Session) int64 {
-	free := int64(q.cfg.MaxSessions - q.load.Sessions)
-	return min(free*q.cfg.RingBytes(s.Grant.QPs, s.Grant.Slots, s.ChunkBytes), q.cfg.MaxMemory/2)
 }
 
 // takeRingLocked takes a session's ring and message buffers off the memory that is left

@@ -50,9 +50,6 @@ type Config struct {
 	Handshake time.Duration
 	// Wire is how this end's packets travel.
 	Wire rdma.Wire
-	// DiskWorkers is how many workers of a session may wait for disks. A ring may grow by as many
-	// slots. With 0, no ring grows.
-	DiskWorkers int
 	// RingBytes is how many bytes a session of so many queue pairs and slots registers.
 	RingBytes func(qps, slots, chunkBytes int) int64
 	// Load is told what the running sessions need, whenever that changes. It must not

@@ -211,9 +211,8 @@ func (q *admissionQueue) grantLocked(w *waiter, behind bool) (*Session, *notAdmi
 	if no != nil {
 		return nil, no
 	}
-	mostSlots, giveBack := q.mayGrowLocked(w.peer, under, Grant{slots, qps}, chunkBytes, giveBack)
 	s := &Session{
-		ID: pre.Session, ChunkBytes: chunkBytes, Grant: Grant{slots, qps}, MostSlots: mostSlots, FarSlots: max(slots-int(pre.Slots), 0), nearQPs: near, Limit: under,
+		ID: pre.Session, ChunkBytes: chunkBytes, Grant: Grant{slots, qps}, nearQPs: near, Limit: under,
 		queue: q, peer: *w.peer, admission: a, ofKey: ofKey,
 		refusesPlain: a.refusalOfPlain(key), users: 1, spent: make(map[trust.Lane]bool), arrived: make(chan struct{}), giveBack: giveBack,
 	}

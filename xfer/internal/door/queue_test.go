@@ -9,7 +9,6 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
-	"gdrcp/xfer/internal/wire"
 )
 
 // The keys of these tests.
@@ -198,81 +197,4 @@ func TestSmallerRings(t *testing.T) {
 	small := queueOf(Config{Keys: keysOf(firstKey, secondKey), MaxMemory: ringOf(1, 2, 1<<20) - 1})
 	request(small, firstKey, 1, 16).refused(t, rdma.RejectResources, false)
 	request(small, firstKey, 1, 1).admitted(t, 1) // a ring of one slot, as asked for
-}
-
-// A ring may grow by as many slots as workers wait for disks, if the client wishes that, and if
-// nothing limits the rate. What that needs from the beginning is booked.
-func TestRingsMayGrow(t *testing.T) {
-	const extra = 96 * wire.MsgBytes
-	for _, c := range []struct {
-		name                string
-		wish, workers, rate int
-		memory              int64
-		want                int
-	}{
-		{"as wished", 40, 96, 0, 1 << 40, 40},
-		{"by the workers", 200, 96, 0, 1 << 40, 112},
-		{"not wished", 0, 96, 0, 1 << 40, 16},
-		{"fewer than there are", 8, 96, 0, 1 << 40, 16},
-		{"a slot for each worker", 112, 16, 0, 1 << 40, 32},
-		{"no worker", 112, 0, 0, 1 << 40, 16},
-		{"under a limit", 112, 96, 1 << 30, 1 << 40, 16},
-		{"no memory", 112, 96, 0, ringOf(1, 16, 1<<20) + extra - 1, 16},
-		{"just enough memory", 112, 96, 0, ringOf(1, 16, 1<<20) + extra, 112},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			keys := keysOf(firstKey)
-			keys.change(func(m map[string]Admission) {
-				m[firstKey.ID] = Admission{Secret: firstKey.Secret, BytesPerSecond: int64(c.rate)}
-			})
-			q := queueOf(Config{Keys: keys, MaxMemory: c.memory, DiskWorkers: c.workers})
-			w := requestOf(firstKey, 1, 16)
-			w.peer.wish.MostSlots = c.wish
-			q.enqueue(w)
-			s := w.admitted(t, 16)
-			if s.MostSlots != c.want {
-				t.Errorf("up to %d slots, want %d", s.MostSlots, c.want)
-			}
-			want := ringOf(1, 16, 1<<20) + int64(c.want-16)*wire.MsgBytes
-			if q.memory != want {
-				t.Errorf("%d bytes are booked, want %d", q.memory, want)
-			}
-			q.leave(s)
-			if q.memory != 0 {
-				t.Errorf("%d bytes are booked at the end", q.memory)
-			}
-		})
-	}
-}
-
-// A ring that grows leaves memory for the sessions that may still come.
-func TestGrowthLeavesMemoryForOtherSessions(t *testing.T) {
-	ring := ringOf(1, 16, 1<<20)
-	q := queueOf(Config{Keys: keysOf(firstKey), MaxSessions: 3, MaxMemory: 4 * ring})
-	first := request(q, firstKey, 1, 16).admitted(t, 16)
-	for i := range 2 {
-		if _, ok := first.BookMore(ring); ok != (i == 0) {
-			t.Errorf("growth %d: %t", i, ok)
-		}
-	}
-	request(q, firstKey, 2, 16).admitted(t, 16)
-	second := request(q, firstKey, 3, 16).admitted(t, 16)
-	if _, ok := second.BookMore(1); ok {
-		t.Error("a ring grew beyond the memory of all sessions")
-	}
-	q.leave(first)
-
-	// Of little memory, half is for rings that grow.
-	q = queueOf(Config{Keys: keysOf(firstKey), MaxSessions: 100, MaxMemory: 4 * ring})
-	first = request(q, firstKey, 1, 16).admitted(t, 16)
-	if _, ok := first.BookMore(ring + 1); ok {
-		t.Error("a ring that grew took more than half of the memory")
-	}
-	giveBack, ok := first.BookMore(ring)
-	if !ok || q.memory != 2*ring {
-		t.Errorf("a ring grew: %t; %d bytes are booked", ok, q.memory)
-	}
-	if giveBack(); q.memory != ring {
-		t.Errorf("%d bytes are booked after that", q.memory)
-	}
 }

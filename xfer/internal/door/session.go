@@ -31,8 +31,6 @@ type Session struct {
 	ID         [16]byte
 	ChunkBytes int
 	Grant      Grant        // the most; see QPsOver
-	MostSlots  int          // that the ring may grow to; Grant.Slots where it does not grow
-	FarSlots   int          // of Grant.Slots, those that are for a client far away
 	Limit      limit.Limits // on its payload
 
 	nearQPs   int // that the client asked for before it knew how far away it is
@@ -183,19 +181,6 @@ func (s *Session) Book(n int64, needed bool) (giveBack func(), left MemoryRoom, 
 	least := needed && q.heldBy(s.peer.key).sessions <= 1 && s.Grant.Slots <= leastSlots
 	giveBack, ok = q.bookLocked(s.peer.key, n, least)
 	return giveBack, MemoryRoom{q.cfg.MaxMemory, q.cfg.MaxMemory - q.memory}, ok
-}
-
-// BookMore is Book for what the session can do without. It always leaves to other keys what
-// they may want, takes nothing that further sessions may need, and nothing while a client waits
-// for what all sessions share.
-func (s *Session) BookMore(n int64) (giveBack func(), ok bool) {
-	q := s.queue
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.memory+n > q.cfg.MaxMemory-q.spareLocked(s) || slices.ContainsFunc(q.waiting, func(w *waiter) bool { return w.no.scarce }) {
-		return func() {}, false
-	}
-	return q.bookLocked(s.peer.key, n, false)
 }
 
 // errNoSession says that a token admits to nothing. An unauthenticated client is not

@@ -37,9 +37,8 @@ const (
 	EventRailJoined
 	// EventRailUnused says why a Rail does not carry the copy.
 	EventRailUnused
-	// EventRing says how many Slots an end's ring has now, because its workers wait for disks,
-	// or in Text why it stays as it is, or with Shrunk why it has fewer than were agreed. Remote
-	// says that the other end's is meant.
+	// EventRing says how many Slots this end's ring has, and in Text why they are fewer than were
+	// agreed.
 	EventRing
 	// EventWarning says in Text what the destination foresees, and goes on. Remote says that it
 	// is the other end.
@@ -85,16 +84,16 @@ type Event struct {
 	// Unchanged says of a copied file that it was there already, with the same content.
 	Unchanged bool
 	// Trusted says beside Unchanged that the basis manifest vouches for it: nobody read it.
-	Trusted        bool
-	LeftOut        bool // beside Kept: nothing is there
-	End            End  // of EventFile: the end that Text is about
-	Link           *Link
-	Memory         *wire.Memory
-	Place          *Place
-	Remote, Shrunk bool
-	Slots          int // of EventRing
-	Dir            bool
-	DryRun         bool // nothing has happened: the event says what would
+	Trusted bool
+	LeftOut bool // beside Kept: nothing is there
+	End     End  // of EventFile: the end that Text is about
+	Link    *Link
+	Memory  *wire.Memory
+	Place   *Place
+	Remote  bool
+	Slots   int // of EventRing
+	Dir     bool
+	DryRun  bool // nothing has happened: the event says what would
 	// Rail and RailsLeft belong to the events of rails.
 	Rail      string
 	RailsLeft int

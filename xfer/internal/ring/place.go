@@ -14,7 +14,6 @@ import (
 // Config is what a ring is to be, and what Place needs to make it.
 type Config struct {
 	Slots     int // at least 1
-	MostSlots int // that Grow may make of them; below Slots, it makes none
 	SlotBytes int // of payload in a slot
 	PadBytes  int // of room behind each slot, in host memory
 	// Access is what the peer may do to the slots. The peer writes to a sink's ring
@@ -109,7 +108,6 @@ func (p *placer) makeInHost(m wire.Memory) (*Ring, error) {
 		}
 		refused = cmp.Or(refused, err)
 		p.Slots = max(p.Slots/2, leastSlots)
-		p.MostSlots = p.Slots
 	}
 }
 
@@ -134,12 +132,8 @@ func (p *placer) emptyRing() *Ring {
 	if p.Placement.GPU == wire.GPUOff {
 		parts = partsOf(p.Shares, p.Slots, p.Workers)
 	}
-	most := p.Slots
-	if p.Placement.GPU == wire.GPUOff {
-		most = max(most, p.MostSlots)
-	}
 	return &Ring{
-		Slots: p.Slots, MostSlots: most, SlotBytes: p.SlotBytes, padBytes: p.PadBytes, Memory: wire.HostMemory(""),
+		Slots: p.Slots, SlotBytes: p.SlotBytes, padBytes: p.PadBytes, Memory: wire.HostMemory(""),
 		node: numa.Of(p.Sysfs, p.rail.Device().NUMANode), parts: parts,
 	}
 }

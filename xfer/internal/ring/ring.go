@@ -17,17 +17,16 @@ import (
 // and Close ends it. A Ring does not know who uses which slot when.
 type Ring struct {
 	// Slots may be less than asked for, because the device did not take more. In host memory Fewer
-	// then says why. MostSlots is how many Grow may make of them. There is address space for these,
-	// and no more memory than for the slots that the ring has.
-	Slots, MostSlots int
-	Fewer            error
-	SlotBytes        int // of payload in a slot
-	padBytes         int // bytes behind each slot
+	// then says why.
+	Slots     int
+	Fewer     error
+	SlotBytes int // of payload in a slot
+	padBytes  int // bytes behind each slot
 	// Payload is all slots, Stride bytes each. It is nil where the rail's device
 	// reaches the slots in GPU memory.
 	Payload   []byte
 	header    []byte
-	PayloadMR rdma.MR // of the first Slots or, where Payload is nil, of the slots in GPU memory
+	PayloadMR rdma.MR // of Payload or, where that is nil, of the slots in GPU memory
 	HeaderMR  rdma.MR
 	Device    *Device // nil without GPU memory
 	// node is the one of the rail's device, where the ring's host memory is, unless parts has
@@ -44,7 +43,7 @@ func (r *Ring) make(rail rdma.Rail, access rdma.Access) (err error) {
 	if r.Payload, err = r.mapSlots(r.Stride()); err != nil {
 		return fmt.Errorf("map a ring of %d slots of %d bytes: %w", r.Slots, r.SlotBytes, err)
 	}
-	if r.PayloadMR, err = rail.Register(rdma.HostRegion(r.Payload[:r.Slots*r.Stride()]), access|rdma.Unordered); err != nil {
+	if r.PayloadMR, err = rail.Register(rdma.HostRegion(r.Payload), access|rdma.Unordered); err != nil {
 		return fmt.Errorf("register a ring of %d MiB: %w", r.Slots*r.Stride()>>20, err)
 	}
 	return r.mapHeaders(rail, access)
@@ -55,7 +54,7 @@ func (r *Ring) mapHeaders(rail rdma.Rail, access rdma.Access) (err error) {
 	if r.header, err = r.mapSlots(wire.HeaderStride); err != nil {
 		return fmt.Errorf("map the header ring: %w", err)
 	}
-	if r.HeaderMR, err = rail.Register(rdma.HostRegion(r.header[:r.Slots*wire.HeaderStride]), access); err != nil {
+	if r.HeaderMR, err = rail.Register(rdma.HostRegion(r.header), access); err != nil {
 		return fmt.Errorf("register the header ring: %w", err)
 	}
 	return nil
@@ -91,50 +90,28 @@ func (r *Ring) HeaderSlot(i int) []byte {
 }
 
 // Info is where the slots are on the ring's own rail, for the peer that writes to them.
-func (r *Ring) Info() wire.RingInfo { return r.InfoOn(1, r.Slots, r.PayloadMR, r.HeaderMR) }
+func (r *Ring) Info() wire.RingInfo { return r.InfoOn(1, r.PayloadMR, r.HeaderMR) }
 
-// InfoOn is where the first slots are on the rail of a link, where they are registered as
-// payload and header.
-func (r *Ring) InfoOn(link uint32, slots int, payload, header rdma.MR) wire.RingInfo {
+// InfoOn is where the slots are on the rail of a link, where they are registered as payload and
+// header.
+func (r *Ring) InfoOn(link uint32, payload, header rdma.MR) wire.RingInfo {
 	return wire.RingInfo{
-		Link: link, Slots: uint32(slots), SlotBytes: uint32(r.SlotBytes),
+		Link: link, Slots: uint32(r.Slots), SlotBytes: uint32(r.SlotBytes),
 		PayloadAddr: payload.Addr(), PayloadKey: payload.RKey(), HeaderAddr: header.Addr(), HeaderKey: header.RKey(),
 	}
 }
 
-// Grow makes the memory of slots between two numbers of them where NodeOf says. It has to be
-// registered then. to is at most MostSlots.
-func (r *Ring) Grow(from, to int) {
-	for end := from; from < to; from = end {
-		node := r.NodeOf(from)
-		for end < to && r.NodeOf(end) == node {
-			end++
-		}
-		touchOn(node, r.Payload[from*r.Stride():end*r.Stride()])
-		touchOn(node, r.header[from*wire.HeaderStride:end*wire.HeaderStride])
-	}
-}
-
-// Shrink gives back the memory that Grow made, of which nothing is registered. The error is
-// madvise(2)'s.
-func (r *Ring) Shrink(to, from int) error {
-	return errors.Join(
-		unix.Madvise(r.Payload[to*r.Stride():from*r.Stride()], unix.MADV_DONTNEED),
-		unix.Madvise(r.header[to*wire.HeaderStride:from*wire.HeaderStride], unix.MADV_DONTNEED))
-}
-
-// RegisterOn registers the first slots, as many as the ring has by now, on a further rail, or
-// once more on one that has fewer of them registered. The caller closes the two regions
-// before Close. The error wraps rdma.ErrUnsupported where the slots are in GPU memory,
+// RegisterOn registers the slots on a further rail. The caller closes the two regions before
+// Close. The error wraps rdma.ErrUnsupported where the slots are in GPU memory,
 // which only the ring's own rail reaches.
-func (r *Ring) RegisterOn(rail rdma.Rail, slots int, access rdma.Access) (payload, header rdma.MR, err error) {
+func (r *Ring) RegisterOn(rail rdma.Rail, access rdma.Access) (payload, header rdma.MR, err error) {
 	if r.Payload == nil {
 		return nil, nil, fmt.Errorf("%w: slots in GPU memory on a second rail", rdma.ErrUnsupported)
 	}
-	if payload, err = rail.Register(rdma.HostRegion(r.Payload[:slots*r.Stride()]), access|rdma.Unordered); err != nil {
+	if payload, err = rail.Register(rdma.HostRegion(r.Payload), access|rdma.Unordered); err != nil {
 		return nil, nil, fmt.Errorf("register the ring: %w", err)
 	}
-	if header, err = rail.Register(rdma.HostRegion(r.header[:slots*wire.HeaderStride]), access); err != nil {
+	if header, err = rail.Register(rdma.HostRegion(r.header), access); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("register the header ring: %w", err), payload.Close())
 	}
 	return payload, header, nil

@@ -78,7 +78,7 @@ func (r *Ring) resize(slots int) error {
 	if err := d.alloc(slots, r.SlotBytes); err != nil {
 		return fmt.Errorf("%w: %w", errNoSlots, err)
 	}
-	r.Slots, r.MostSlots = slots, slots
+	r.Slots = slots
 	return nil
 }
 

@@ -63,15 +63,8 @@ func (r *Ring) Nodes() (numbers []int) {
 	return numbers
 }
 
-// hugePageBytes is what the kernel makes at once, on one node, where it has huge pages.
-const hugePageBytes = 2 << 20
-
-// NodeOf is the node of a slot, or nil where that does not matter. Slots by which a ring that is
-// spread has grown are on the nodes in turn, as many together as share a huge page.
+// NodeOf is the node of a slot, or nil where that does not matter.
 func (r *Ring) NodeOf(slot int) *numa.Node {
-	if r.IsSpread() && slot >= r.Slots {
-		return r.parts[slot/max(1, hugePageBytes/r.Stride())%len(r.parts)].node
-	}
 	for _, p := range r.parts {
 		if slot < p.to {
 			return p.node
@@ -94,8 +87,8 @@ func (r *Ring) NodeFor(worker, workers int) *numa.Node {
 	return r.NodeOf((2*worker + 1) * r.Slots / (2 * workers))
 }
 
-// Near are the slots on a node, from one on, of a ring that is spread, but those by which it has
-// grown. n is 0 where there are none.
+// Near are the slots on a node, from one on, of a ring that is spread. n is 0 where there are
+// none.
 func (r *Ring) Near(node *numa.Node) (from, n int) {
 	for _, p := range r.parts {
 		if node != nil && p.node.Number() == node.Number() {
@@ -107,7 +100,7 @@ func (r *Ring) Near(node *numa.Node) (from, n int) {
 
 // mapSlots is Map of so many bytes for each slot, where the slot is to be.
 func (r *Ring) mapSlots(slotBytes int) (b []byte, err error) {
-	if b, err = Map(r.MostSlots * slotBytes); err != nil {
+	if b, err = Map(r.Slots * slotBytes); err != nil {
 		return nil, err
 	}
 	for _, p := range r.all() {

@@ -14,8 +14,6 @@ type DoorWish struct {
 	// Slots and QPs, where they are not 0, take the place of what the client asked for in
 	// its preamble.
 	Slots, QPs int
-	// MostSlots is how many slots the server's ring may grow to. 0: it is not to grow.
-	MostSlots int
 }
 
 // Encode returns the body. It is empty where the client wishes for nothing.
@@ -32,9 +30,6 @@ func (d DoorWish) Encode() []byte {
 	}
 	if d.QPs != 0 {
 		w.Uint(tagFarQPs, uint64(d.QPs))
-	}
-	if d.MostSlots != 0 {
-		w.Uint(tagMostSlots, uint64(d.MostSlots))
 	}
 	return w.Buf
 }
@@ -57,8 +52,6 @@ func DecodeDoorWish(b []byte) (d DoorWish, err error) {
 				d.Slots, err = decodeCount(tag, v, MaxSlots)
 			case tagFarQPs:
 				d.QPs, err = decodeCount(tag, v, MaxQPs)
-			case tagMostSlots:
-				d.MostSlots, err = decodeCount(tag, v, MaxSlots)
 			default:
 				err = unknownField(tag)
 			}

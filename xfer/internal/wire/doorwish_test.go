@@ -12,8 +12,8 @@ func TestDoorWishes(t *testing.T) {
 	const doorText = 280 // what fits a message at the door
 	for _, d := range []DoorWish{
 		{}, {GPU: GPUAuto}, {GPU: GPUFirst}, {GPU: GPUNamed - 1}, {GPU: GPUNamed, Name: "GPU-" + strings.Repeat("a", 36)},
-		{Slots: 1}, {QPs: 1}, {Slots: MaxSlots, QPs: MaxQPs}, {MostSlots: 1},
-		{GPU: GPUNamed, Name: "GPU-" + strings.Repeat("a", 36), Slots: MaxSlots, QPs: MaxQPs, MostSlots: MaxSlots},
+		{Slots: 1}, {QPs: 1}, {Slots: MaxSlots, QPs: MaxQPs},
+		{GPU: GPUNamed, Name: "GPU-" + strings.Repeat("a", 36), Slots: MaxSlots, QPs: MaxQPs},
 	} {
 		b := d.Encode()
 		if got, err := DecodeDoorWish(b); err != nil || got != d {
@@ -32,8 +32,7 @@ func TestDoorWishes(t *testing.T) {
 		DoorWish{Name: "GPU-1"}.Encode(), DoorWish{GPU: GPUFirst, Name: "GPU-1"}.Encode(),
 		DoorWish{GPU: GPUNamed, Name: "\x1b[31m"}.Encode(), DoorWish{GPU: GPUNamed, Name: "GPU-" + strings.Repeat("a", 37)}.Encode(),
 		DoorWish{Slots: MaxSlots + 1}.Encode(), DoorWish{QPs: MaxQPs + 1}.Encode(), DoorWish{Slots: -1}.Encode(), DoorWish{QPs: -1}.Encode(),
-		DoorWish{MostSlots: MaxSlots + 1}.Encode(), DoorWish{MostSlots: -1}.Encode(),
-		{tagFarSlots, 1, 0}, {tagFarQPs, 1, 0}, {tagMostSlots, 1, 0}, {tagFarSlots}, {tagFarQPs, 2, 1, 1},
+		{tagFarSlots, 1, 0}, {tagFarQPs, 1, 0}, {tagFarSlots}, {tagFarQPs, 2, 1, 1},
 		{tagGPU}, {tagGPU, 1}, {tagGPU, 0}, {tagGPU, 9, 1}, {tagGPUName, 200, 1}, {tagGPU, 2, 1, 1}, {MustUnderstand | 1, 1, 0}, {MustUnderstand | 127, 0},
 	} {
 		if got, err := DecodeDoorWish(b); !errors.Is(err, ErrProtocol) {

@@ -21,9 +21,6 @@ type Hello struct {
 	AsksCost bool
 	// Unkept: this end knows MsgUnkept.
 	Unkept bool
-	// MostSlots: how many slots a ring at the other end may grow to. 0 is from an end whose
-	// rings do not grow, or that does not know that they do.
-	MostSlots int
 	// Rails: how many rails the session may have, for all that this end knows. 0 is from an
 	// end that does not know which slots of a ring are near to a rail, and is not told.
 	Rails int
@@ -109,9 +106,6 @@ func (h *Hello) Encode() []byte {
 	if h.Rails != 0 {
 		w.Uint(tagRails, uint64(h.Rails))
 	}
-	if h.MostSlots != 0 {
-		w.Uint(tagMostSlots, uint64(h.MostSlots))
-	}
 	if h.Root != "" {
 		w.Str(tagRoot, h.Root)
 	}
@@ -137,7 +131,7 @@ func helloBound(tag byte) (most uint64, ok bool) {
 		return MaxChunkBytes, true
 	case tagPiece:
 		return manifest.MaxPieceBytes, true
-	case tagSlots, tagMostSlots:
+	case tagSlots:
 		return MaxSlots, true
 	case tagQPs:
 		return MaxQPs, true
@@ -260,8 +254,6 @@ func (h *Hello) set(tag byte, u uint64) {
 		h.WholeRing = u == 1
 	case tagRails:
 		h.Rails = int(u)
-	case tagMostSlots:
-		h.MostSlots = int(u)
 	}
 }
 
@@ -298,7 +290,7 @@ const (
 	tagFarQPs     = 30                  // likewise
 	_             = 31                  // retired: the sender knew of regions of files
 	tagRails      = 32
-	tagMostSlots  = 33 // in a hello, a welcome, and at the door
+	_             = 33 // retired, also at the door: how many slots a ring might grow to
 	tagRoot       = 34
 	tagUnkept     = 37
 	tagWholeRing  = 38

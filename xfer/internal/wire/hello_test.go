@@ -18,7 +18,7 @@ func sampleHello() Hello {
 			Flags: FlagRecursive | FlagMany, Name: "b", Sizes: FileSizes{MinBytes: 10, MaxBytes: 1 << 63}, Settled: "b/c\n", IO: fileset.IODirect, Transfers: 3,
 		},
 		Paths: []string{"a\n\xff", "/b"}, GPU: uint64(GPUNamed), GPUName: "MIG-12ab",
-		Into: &IntoPlace{Mark: PlaceMark{1, 2, 31: 3}, Leaf: "new"}, AsksCost: true, Warnings: true, Rails: 8, MostSlots: 112,
+		Into: &IntoPlace{Mark: PlaceMark{1, 2, 31: 3}, Leaf: "new"}, AsksCost: true, Warnings: true, Rails: 8,
 		Copy: CopyAttempt{ID: fileset.StageID{1, 2, 3}, Attempt: 1 << 30},
 	}
 }
@@ -218,7 +218,8 @@ func TestHellosOfPartialDirs(t *testing.T) {
 func TestHelloOfARetiredFeature(t *testing.T) {
 	h := sampleHello()
 	w := Writer{Buf: h.Encode()}
-	w.Uint(31, 1) // it knew regions of files
+	w.Uint(31, 1)  // it knew regions of files
+	w.Uint(33, 40) // and that rings grow
 	if _, err := DecodeHello(w.Buf); err != nil {
 		t.Errorf("a client that knew regions: %v", err)
 	}

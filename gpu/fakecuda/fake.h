@@ -54,7 +54,6 @@
  *   strict               copies from and to memory that is not registered fail
  *                        with CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED
  *   late, late=MS        work takes this long, 5 ms without a number
- *   slowcopy=MS          a copy of 1 MiB or more between host and GPU takes so long
  *   noload=CODE          no module loads: cuModuleLoadData returns the CUresult
  *   nojit, nojit=CODE    no PTX does, as without the driver's compiler:
  *                        CUDA_ERROR_JIT_COMPILER_NOT_FOUND, or the CUresult
@@ -128,7 +127,7 @@ enum { FAKE_GPUS_MAX = 8, FAKE_PARAMS_MAX = 16 };
 /* modes.c */
 
 struct fake_modes {
-	int gpus, reversed, mig, slowopen_ms, slowload_ms, memory_mib, late_ms, slowcopy_ms, cc_major, cc_minor;
+	int gpus, reversed, mig, slowopen_ms, slowload_ms, memory_mib, late_ms, cc_major, cc_minor;
 	int dmabuf, peermem, c2c, prohibited, flush, oom, unaligned, bar1_mib, bar1full, nvml, strict, noload, nojit, nocubin;
 	int badlaunch, badkernel, hang, launches, nomap, nosync, novalue, lostvalue;
 	char hangfile[256], opengate[256], loadgate[256], log[256];

@@ -78,7 +78,6 @@ void fake_modes_read(struct fake_modes *out)
 	out->slowload_ms = number("slowload", 1000, 0);
 	out->memory_mib = number("memory", 4096, 4096);
 	out->late_ms = number("late", 5, 0);
-	out->slowcopy_ms = number("slowcopy", 100, 0);
 	out->peermem = has("peermem");
 	out->dmabuf = !has("nodmabuf") && !out->peermem;
 	out->c2c = has("c2c");

@@ -39,8 +39,6 @@ static void pass(int ms)
 static void perform(struct context *ctx, const struct op *op, int *rc)
 {
 	pass(fake_modes.late_ms);
-	if (op->host && op->bytes >= 1 << 20)
-		pass(fake_modes.slowcopy_ms);
 	switch (op->kind) {
 	case OP_COPY:
 		memmove(op->dst, op->src, op->bytes);

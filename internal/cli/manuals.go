@@ -32,7 +32,7 @@ func details() map[string]string {
 		"--manifest":         "Hash and piece size are those of the manifest; another --hash is an error. FILE is read twice, so it is a regular file.",
 		"--compress":         "auto is s2, and stops trying for a while when it does not help. A chunk that does not shrink by an eighth is sent as it is.",
 		"--compress-auto":    "If both options are given, the last one counts.",
-		"--require":          "verbs cannot be combined with --transport tcp. gpudirect applies to the ends with --gpu or --remote-gpu.",
+		"--require":          "verbs cannot be combined with --transport tcp. gpudirect applies to the ends with --gpu or --remote-gpu, and takes a path between GPU and RDMA device that leads through the processor, too.",
 		"--gpu":              "If no GPU can be used (there is none, it is too old, its memory is taken, its kernels do not load or run), auto means host memory, and a line says so. An index counts as gdrcp devices and nvidia-smi do, unless CUDA_DEVICE_ORDER says otherwise. A UUID begins with GPU-, that of an instance of a divided GPU with MIG-; a first part that no other UUID begins with is enough. A PCI address is 0000:3b:00.0 or 3b:00.0.",
 		"--rail":             "A device that is not there or cannot be used is an error (exit code 5). --rail cannot be combined with --transport tcp.",
 		"--remote-rail":      "Verbs to another device of that end, or TCP, is an error (exit code 5).",

@@ -46,6 +46,11 @@ func (p *placer) climb(ctx context.Context, r *Ring) error {
 	return nil
 }
 
+// mostDirectPath is the longest path between a GPU and a device by which the device is to reach
+// the GPU's memory, as NCCL_NET_GDR_LEVEL is by default. Beyond it the processor's host bridge
+// forwards the traffic: on many machines slowly.
+const mostDirectPath = gpu.PXB
+
 // directRung takes the best rung by which the rail's device reaches the slots, or
 // wire.RungStaged where no rung does. why holds what people should know of that rung
 // and of each better one.
@@ -56,19 +61,15 @@ func (p *placer) directRung(ctx context.Context, r *Ring) (why []string, took wi
 	if p.rail.Device().Transport == rdma.TCP {
 		return []string{"TCP sockets do not reach GPU memory"}, wire.RungStaged, nil
 	}
+	if path := r.Device.path; path > mostDirectPath && !p.Placement.Direct {
+		return []string{fmt.Sprintf("%s between the GPU and %s; --require gpudirect takes that", path, p.rail.Device().Name)}, wire.RungStaged, nil
+	}
 	slots := r.Slots
 	for _, rung := range []wire.Rung{wire.RungDMABuf, wire.RungPeermem} {
 		fewer, err := p.tryFewer(ctx, r, rung, slots)
-		speeds := ""
-		if err == nil {
-			speeds, err = p.weigh(ctx, r)
-		}
 		if err == nil {
 			if fewer != "" {
 				why = append(why, fewer)
-			}
-			if speeds != "" {
-				why = append(why, fmt.Sprintf("%s: %s", rung, speeds))
 			}
 			return why, rung, nil
 		}
@@ -79,9 +80,6 @@ func (p *placer) directRung(ctx context.Context, r *Ring) (why []string, took wi
 			return nil, "", err
 		}
 		why = append(why, fmt.Sprintf("%s: %s", rung, reasonOf(err)))
-		if errors.Is(err, errSlower) {
-			break // the next rung goes the same way
-		}
 	}
 	return why, wire.RungStaged, nil
 }

@@ -89,29 +89,43 @@ func testForgedChunks(t *testing.T, w way) {
 // eavesdropper passes on what goes between a client and a server, and keeps it.
 func eavesdropper(t *testing.T, ep xfer.Endpoint) (xfer.Endpoint, func() []byte) {
 	t.Helper()
+	var mu sync.Mutex
+	var heard bytes.Buffer
+	ep = relayed(t, ep, func(_ int, b []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		heard.Write(b)
+	})
+	return ep, func() []byte {
+		mu.Lock()
+		defer mu.Unlock()
+		return bytes.Clone(heard.Bytes())
+	}
+}
+
+// relayed passes on what goes between a client and a server. It calls each with what it is
+// about to pass on, and the number of its connection, from 1.
+func relayed(t *testing.T, ep xfer.Endpoint, each func(nth int, b []byte)) xfer.Endpoint {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := ep.String()
-	var mu sync.Mutex
-	var heard bytes.Buffer
 	var wg sync.WaitGroup
-	pass := func(to, from net.Conn) {
+	pass := func(nth int, to, from net.Conn) {
 		defer to.Close()
 		b := make([]byte, 64<<10)
 		for {
 			n, err := from.Read(b)
-			mu.Lock()
-			heard.Write(b[:n])
-			mu.Unlock()
+			each(nth, b[:n])
 			if _, werr := to.Write(b[:n]); err != nil || werr != nil {
 				return
 			}
 		}
 	}
 	wg.Go(func() {
-		for {
+		for nth := 1; ; nth++ {
 			client, err := l.Accept()
 			if err != nil {
 				return
@@ -121,8 +135,8 @@ func eavesdropper(t *testing.T, ep xfer.Endpoint) (xfer.Endpoint, func() []byte)
 				client.Close()
 				continue
 			}
-			wg.Go(func() { pass(there, client) })
-			wg.Go(func() { pass(client, there) })
+			wg.Go(func() { pass(nth, there, client) })
+			wg.Go(func() { pass(nth, client, there) })
 		}
 	})
 	t.Cleanup(func() {
@@ -130,11 +144,7 @@ func eavesdropper(t *testing.T, ep xfer.Endpoint) (xfer.Endpoint, func() []byte)
 		wg.Wait()
 	})
 	ep.Port = uint16(l.Addr().(*net.TCPAddr).Port)
-	return ep, func() []byte {
-		mu.Lock()
-		defer mu.Unlock()
-		return bytes.Clone(heard.Bytes())
-	}
+	return ep
 }
 
 // Who listens on the wire hears no name, and with encryption no data.

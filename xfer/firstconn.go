@@ -70,6 +70,19 @@ func (o *Options) railConfig(g door.Grant, withGPU bool) rdma.RailConfig {
 // joinLanes makes the further queue pairs that the server granted. Over TCP it makes them
 // side by side: each takes two round trips or more, and there are many where these are long.
 func (s *session) joinLanes(ctx context.Context, d *firstConn) error {
+	err := s.joinEach(ctx, d)
+	if rejected := new(rdma.RejectedError); errors.As(err, &rejected) || errors.Is(err, rdma.ErrDisconnected) {
+		// A server that has ended the session refuses them: why is on its way over the first.
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(reasonTime):
+		}
+	}
+	return err
+}
+
+func (s *session) joinEach(ctx context.Context, d *firstConn) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeouts.Handshake+time.Second)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)

@@ -20,12 +20,14 @@ import (
 	"gdrcp/xfer"
 )
 
-// narrowNICs are of twoNICs those that are named. Some register at most so many bytes at once.
+// narrowNICs are of twoNICs those that are named. Some register at most so many bytes at once, and
+// with a negative number cannot be opened.
 type narrowNICs struct {
 	twoNICs
 	names   []string
 	most    map[string]int
 	refusal error
+	late    time.Duration // how long a message of the peer is held back
 }
 
 func (n narrowNICs) Devices() (all []rdma.Device, err error) {
@@ -36,7 +38,16 @@ func (n narrowNICs) Devices() (all []rdma.Device, err error) {
 }
 
 func (n narrowNICs) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
-	p := twoNICs{rdmatest.Faulty(n.Provider, rdmatest.Faults{Register: func(what rdma.Region, _ rdma.Access) error {
+	if most, is := n.most[device]; is && most < 0 {
+		return nil, n.refusal
+	}
+	late := func(c rdma.Completion) time.Duration {
+		if c.Kind == rdma.Message {
+			return n.late
+		}
+		return 0
+	}
+	p := twoNICs{rdmatest.Faulty(n.Provider, rdmatest.Faults{Delay: late, Register: func(what rdma.Region, _ rdma.Access) error {
 		if most, is := n.most[device]; is && what.Len > most {
 			return n.refusal
 		}
@@ -55,7 +66,7 @@ func (n narrowNICs) Listen(addr netip.AddrPort, w rdma.Wire) (rdma.Listener, err
 // memory is the same for all devices: the ring shrinks at once.
 func TestRefusedRingsDoNotEndACopy(t *testing.T) {
 	rdmatest.BesideOthers(t)
-	const some, none = 3 << 20, 0
+	const some, none, shut = 3 << 20, 0, -1
 	source := t.TempDir()
 	makeTree(t, source)
 	both := []string{"nic0", "nic1"}
@@ -66,16 +77,18 @@ func TestRefusedRingsDoNotEndACopy(t *testing.T) {
 		require string
 		over    string // the link's transport and device, or empty
 		shrunk  bool   // the ring, at the end whose devices refuse it
+		after   int    // attempts, each of which learns why the last one failed
 	}{
-		"the first of two":         {both, map[string]int{"nic0": none}, unix.EIO, "", "verbs nic1", false},
-		"the first, and required":  {both, map[string]int{"nic0": none}, unix.EIO, "verbs", "verbs nic1", false},
-		"both, and smaller":        {both, map[string]int{"nic0": some, "nic1": some}, unix.EINVAL, "", "verbs nic", true},
-		"one, and smaller":         {both[:1], map[string]int{"nic0": some}, unix.ENOMEM, "verbs", "verbs nic0", true},
-		"one, and nothing":         {both[:1], map[string]int{"nic0": none}, unix.EIO, "", "tcp tcp", false},
-		"both, and nothing":        {both, map[string]int{"nic0": none, "nic1": none}, unix.EIO, "", "tcp tcp", false},
-		"nothing, and required":    {both, map[string]int{"nic0": none, "nic1": none}, unix.EIO, "verbs", "", false},
-		"limit, but not on others": {both, map[string]int{"nic0": some}, rdma.ErrLockedMemory, "", "verbs nic0", true},
-		"limit that leaves none":   {both[:1], map[string]int{"nic0": none}, rdma.ErrLockedMemory, "", "tcp tcp", false},
+		"the first of two":         {both, map[string]int{"nic0": none}, unix.EIO, "", "verbs nic1", false, 2},
+		"the first, and required":  {both, map[string]int{"nic0": none}, unix.EIO, "verbs", "verbs nic1", false, 2},
+		"the first cannot be used": {both, map[string]int{"nic0": shut}, unix.ENOMEM, "verbs", "verbs nic1", false, 1},
+		"both, and smaller":        {both, map[string]int{"nic0": some, "nic1": some}, unix.EINVAL, "", "verbs nic", true, 3},
+		"one, and smaller":         {both[:1], map[string]int{"nic0": some}, unix.ENOMEM, "verbs", "verbs nic0", true, 1},
+		"one, and nothing":         {both[:1], map[string]int{"nic0": none}, unix.EIO, "", "tcp tcp", false, 2},
+		"both, and nothing":        {both, map[string]int{"nic0": none, "nic1": none}, unix.EIO, "", "tcp tcp", false, 4},
+		"nothing, and required":    {both, map[string]int{"nic0": none, "nic1": none}, unix.EIO, "verbs", "", false, 3},
+		"limit, but not on others": {both, map[string]int{"nic0": some}, rdma.ErrLockedMemory, "", "verbs nic0", true, 1},
+		"limit that leaves none":   {both[:1], map[string]int{"nic0": none}, rdma.ErrLockedMemory, "", "tcp tcp", false, 2},
 	} {
 		for _, end := range []string{"here", "there"} {
 			t.Run(name+" "+end, func(t *testing.T) {
@@ -87,6 +100,7 @@ func TestRefusedRingsDoNotEndACopy(t *testing.T) {
 				here, there := bad, good
 				if end == "there" {
 					here, there = good, bad
+					here.late = 50 * time.Millisecond // the server's reason, but not the end of other queue pairs
 				}
 				s := serve(t, w)
 				s.ep.Addrs = []xfer.ServerAddr{{Transport: "tcp", Addr: netip.AddrPortFrom(w.addr, s.ep.Port)}}
@@ -108,7 +122,7 @@ func TestRefusedRingsDoNotEndACopy(t *testing.T) {
 				}
 				sum, attempts, err := pushAgain(t, &xfer.Client{TCP: tcp.New(), Verbs: here}, source+"/.", s, o)
 				if c.over == "" {
-					if err == nil || sum != nil && sum.Link.Transport == "tcp" || attempts > 5 {
+					if err == nil || sum != nil && sum.Link.Transport == "tcp" || attempts != c.after {
 						t.Fatalf("%v after %d attempts", err, attempts)
 					}
 					return
@@ -117,8 +131,8 @@ func TestRefusedRingsDoNotEndACopy(t *testing.T) {
 					t.Fatal(err)
 				}
 				sameTree(t, source, s.root)
-				if over := sum.Link.Transport + " " + sum.Link.Device; !strings.HasPrefix(over, c.over) || attempts > 5 { // one may see a hang-up in the place of the reason
-					t.Errorf("over %s after %d attempts, want %s", over, attempts, c.over)
+				if over := sum.Link.Transport + " " + sum.Link.Device; !strings.HasPrefix(over, c.over) || attempts != c.after {
+					t.Errorf("over %s after %d attempts, want %s after %d", over, attempts, c.over, c.after)
 				}
 				if sum.Link.Transport == "tcp" && !strings.Contains(sum.Link.Why, "nic") {
 					t.Errorf("TCP because of %q", sum.Link.Why)

@@ -263,7 +263,7 @@ func (s *linkSession) pollCompletions(ctx context.Context, l *railLink) error {
 					role = s.role.Load()
 				}
 			case rdma.Closed:
-				err = s.closed(l, c.Err)
+				err = s.queuePairClosed(l, c.Conn, c.Err)
 			}
 			if err != nil {
 				return err
@@ -291,6 +291,30 @@ func (s *linkSession) closed(l *railLink, why error) error {
 		return nil
 	}
 	return s.loseLink(l, why)
+}
+
+// reasonTime is how much later the peer's reason to close a link may arrive than the first
+// closing of a queue pair.
+const reasonTime = time.Second
+
+// queuePairClosed handles the end of one connection of a link. A peer that ends the session
+// sends the reason over the first one and closes all of them, and nothing orders what arrives
+// over several: so that of another one waits.
+func (s *linkSession) queuePairClosed(l *railLink, conn rdma.Conn, why error) error {
+	first := l.firstLane()
+	if first == nil || first.conn == conn || rdma.FaultOf(why) != rdma.FaultPeer || s.ending.Load() {
+		return s.closed(l, why)
+	}
+	s.links.spawn(func(ctx context.Context) error {
+		select {
+		case <-time.After(reasonTime):
+			return s.closed(l, why)
+		case <-l.over.Done():
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	return nil
 }
 
 // beat sends something on every queue pair once a second, unless the last heartbeat is

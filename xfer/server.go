@@ -166,8 +166,8 @@ func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l 
 	grant := door.Grant{Slots: host.Grant.Slots, QPs: host.QPsOver(p.Name())}
 	rail, err := p.Open(req.Device(), railConfig(grant.QPs, grant.Slots, host.ChunkBytes, v.cfg.GPUs != nil, false, v.cfg.Wire))
 	if err != nil {
+		host.Retry() // first: the client tries another address as soon as it is refused
 		v.door.Refuse(req, rdma.RejectResources, err)
-		host.Retry()
 		return func() {}
 	}
 	conn, err := req.Accept(ctx, rail)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"path/filepath"
 	"slices"
@@ -259,6 +260,43 @@ func TestStrangers(t *testing.T) {
 			ep := xfer.Endpoint{Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port), Key: trust.Key{ID: "test"}}
 			_, err = tcpWay(t).client(rdmatest.Faults{}).Push(t.Context(), []string{f}, ep, "x", tcpWay(t).options(t))
 			if err == nil || (tc.want != nil && !errors.Is(err, tc.want)) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// An end reads why the session ends ahead of the end of queue pairs that are faster.
+func TestReasonArrivesBeforeTheEnd(t *testing.T) {
+	w := tcpWay(t)
+	fails := rdmatest.Faults{Corrupt: func(p rdmatest.Posted) (int, bool) { return 80, isHeader(p) }} // the source fails
+	for _, pushed := range []bool{true, false} {
+		t.Run(fmt.Sprintf("push %t", pushed), func(t *testing.T) {
+			there, client := w, w.client(rdmatest.Faults{})
+			if pushed {
+				client = w.client(fails)
+			} else {
+				there.provider = rdmatest.Faulty(w.provider, fails)
+			}
+			s, o, file := serve(t, there), w.options(t), filepath.Join(t.TempDir(), "f")
+			if !pushed {
+				file = filepath.Join(s.root, "f")
+			}
+			write(t, file, randomBytes(t, 3<<20))
+			o.QPs = 4
+			ep := relayed(t, s.ep, func(nth int, _ []byte) {
+				if nth == 1 {
+					time.Sleep(20 * time.Millisecond) // a connection that is slow, not an event
+				}
+			})
+			var err error
+			if pushed {
+				_, _ = client.Push(t.Context(), []string{file}, ep, "copy", o)
+				err = s.lastEnd(t, 1).Err
+			} else {
+				_, err = client.Pull(t.Context(), ep, []string{"f"}, t.TempDir(), o)
+			}
+			if remote := new(xfer.RemoteError); !errors.As(err, &remote) || remote.Class != xfer.ClassIntegrity {
 				t.Errorf("got %v", err)
 			}
 		})

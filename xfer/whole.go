@@ -226,7 +226,7 @@ func (d *deletion) mayReplace() (may bool, err error) {
 	if err != nil || lost <= most && !unknown {
 		return true, err
 	}
-	d.record(wire.DeletedFailed, ".", fmt.Sprintf("--max-delete allows %d, and at least %d entries would be lost with the directory that is replaced", most, lost))
+	d.record(wire.DeletedFailed, ".", fmt.Sprintf("--max-delete allows %d, and the directory that is replaced has at least %d of those that would be lost", most, lost))
 	return false, d.flush()
 }
 

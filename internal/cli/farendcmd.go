@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"gdrcp/internal/cli/args"
@@ -124,8 +125,13 @@ func (p *program) serveOrigin(ctx context.Context, mux *remote.Mux, talk *remote
 	if err := talk.Offer(offer); err != nil {
 		return errors.Join(err, server.Close())
 	}
-	go tellOutcome(ctx, talk, only)
-	return server.Serve(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	var answering sync.WaitGroup
+	answering.Go(func() { tellOutcome(ctx, talk, only) })
+	err = server.Serve(ctx)
+	cancel()
+	answering.Wait()
+	return err
 }
 
 // tellOutcome answers the origin when it asks how the copy ended.

@@ -40,7 +40,7 @@ func TestTreeThatWasNotMeant(t *testing.T) {
 			untouched(p)
 		}
 		p := copyIt("--force-replace", "--max-delete", "3").wantCode(3)
-		p.wantOne(strings.Split(p.stderr.String(), "\n"), `--max-delete allows 3, and at least 4 entries would be lost`)
+		p.wantOne(strings.Split(p.stderr.String(), "\n"), `--max-delete allows 3, and the directory that is replaced has at least 4 `)
 		untouched(p)
 		dry := copyIt("--force-replace", "-n").wantCode(0)
 		untouched(dry)

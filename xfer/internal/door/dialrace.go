@@ -113,7 +113,8 @@ func MostSpecificError(before, err error) error {
 }
 
 // IsAnswered reports whether a server was there and gave an answer that holds for all
-// its addresses.
+// its addresses. What it lacks for a connection it may lack on one device alone.
 func IsAnswered(err error) bool {
-	return errors.As(err, new(*rdma.RejectedError)) || errors.As(err, new(*RefusedError)) || errors.Is(err, trust.ErrRefused)
+	var rejected *rdma.RejectedError
+	return errors.As(err, &rejected) && rejected.Code != rdma.RejectResources || errors.As(err, new(*RefusedError)) || errors.Is(err, trust.ErrRefused)
 }

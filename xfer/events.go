@@ -1,7 +1,6 @@
 package xfer
 
 import (
-	"slices"
 	"time"
 
 	"gdrcp/xfer/internal/result"
@@ -75,7 +74,7 @@ func (a *copyResults) summary(t *Tally, p *wire.Terms, link Link, since time.Tim
 		Skipped: of(Skipped), Failed: of(Failed), Changed: of(Changed), Corrupt: of(Corrupt),
 		Missing: a.refused.missing, Verified: a.verified, Retries: a.tries.retries(),
 		Grown: a.booked.grown, Kept: of(Kept) - a.booked.leftOut, LeftOut: a.booked.leftOut, Deleted: a.deletes.deleted, DeletedAtLeast: a.deletes.uncounted, NotDeleted: a.deletes.notDeleted, DryRun: a.dry, Withheld: a.withheld,
-		Read: a.read, Written: a.written, Unkept: slices.Clone(a.unkept),
+		Read: a.read, Written: a.written, Unkept: a.unkept.WithEarlier(a.tries.unkeptEarlier()),
 	}
 	if a.dry {
 		sum.Bytes, sum.SentBytes, sum.SameBytes, sum.ComparedBytes = a.booked.dryBytes, 0, 0, 0

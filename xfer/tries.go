@@ -3,7 +3,6 @@ package xfer
 import (
 	"fmt"
 	"hash/maphash"
-	"slices"
 	"time"
 
 	"gdrcp/chunker"
@@ -196,7 +195,7 @@ func (t *Tries) begin(a *copyResults, p *wire.Terms) {
 	if t.again == 0 {
 		t.compares = !p.Has(wire.FlagsKeeping | wire.FlagWhole | wire.FlagDryRun)
 	}
-	a.booked, a.refused, a.deletes, a.unkept = t.done, t.refused, t.deletes, slices.Clone(t.unkept)
+	a.booked, a.refused, a.deletes = t.done, t.refused, t.deletes
 }
 
 // failedBefore reports whether earlier tries had entries that failed, among them what they
@@ -335,7 +334,7 @@ func (t *Tries) cutOff(a *copyResults, role conversation) {
 	t.deletes = a.deletes.forLaterTry(a.dry || a.whole, t.anew)
 	t.deletes.uncounted = uncounted
 	if !t.anew {
-		t.done, t.unkept = a.booked, a.unkept
+		t.done, t.unkept = a.booked, a.unkept.WithEarlier(t.unkept)
 		if t.roots == nil {
 			t.roots = a.roots
 		}

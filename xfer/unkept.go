@@ -48,7 +48,8 @@ func (s *session) hearUnkept(body []byte, results *copyResults) error {
 
 // sendUnkept sends what the store could not keep since the last call. What concerns an entry
 // goes ahead of the entry's result: a later attempt looks at no entry again whose result the
-// client has. Of an entry that it makes again, it counts the attributes again.
+// client has. Of an entry that it makes again, it counts the attributes again; see
+// UnkeptList.WithEarlier.
 func (k *sink) sendUnkept(ctx context.Context) error {
 	if k.store == nil {
 		return nil
@@ -85,4 +86,12 @@ func (a *copyResults) unkeptSoFar() fileset.UnkeptList {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.unkept
+}
+
+// unkeptEarlier is what earlier attempts could not keep.
+func (t *Tries) unkeptEarlier() fileset.UnkeptList {
+	if t == nil {
+		return nil
+	}
+	return t.unkept
 }

@@ -256,13 +256,14 @@ type unkeptField struct {
 	Attribute string `json:"attribute"`
 	Dir       string `json:"dir"`
 	Entries   int64  `json:"entries"`
+	AtLeast   bool   `json:"at_least,omitempty"` // of Entries
 	First     string `json:"first"`
 	Reason    string `json:"reason"`
 }
 
 func unkeptFields(s *xfer.Summary) (fields []unkeptField) {
 	for _, u := range s.Unkept {
-		fields = append(fields, unkeptField{printable.Text(u.Attribute), u.Dir, u.Entries, u.First, printable.Text(u.Reason)})
+		fields = append(fields, unkeptField{printable.Text(u.Attribute), u.Dir, u.Entries, u.AtLeast, u.First, printable.Text(u.Reason)})
 	}
 	return fields
 }

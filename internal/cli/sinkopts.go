@@ -121,7 +121,10 @@ func (c *copyRun) tellUndone(s *xfer.Summary) {
 // unkeptText says which attribute entries lack.
 func unkeptText(u *xfer.Unkept) string {
 	of := "of " + args.Quote(u.First)
-	if u.Entries > 1 {
+	switch {
+	case u.AtLeast:
+		of = fmt.Sprintf("of %s or more, first %s", count(u.Entries, "entry", "entries"), args.Quote(u.First))
+	case u.Entries > 1:
 		of = fmt.Sprintf("of %d entries, first %s", u.Entries, args.Quote(u.First))
 	}
 	if u.Dir != "." {

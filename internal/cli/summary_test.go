@@ -171,12 +171,13 @@ func TestUnkeptTexts(t *testing.T) {
 	s := xfer.Summary{Verified: true, Unkept: []xfer.Unkept{
 		{Attribute: "time", Dir: ".", Entries: 1, First: "a", Reason: "not permitted"},
 		{Attribute: "user.\x1b[m", Dir: "d", Entries: 12, First: "d/\n", Reason: "no\nroom"},
+		{Attribute: "mode", Dir: ".", Entries: 2, First: "b", Reason: "not permitted", AtLeast: true},
 	}}
-	want := []string{`not kept: time of a: not permitted`, `not kept: user.\x1b[m of 12 entries, first "d/\n", on the file system at d: no\nroom`}
+	want := []string{`not kept: time of a: not permitted`, `not kept: user.\x1b[m of 12 entries, first "d/\n", on the file system at d: no\nroom`, "not kept: mode of 2 entries or more, first b: not permitted"}
 	if got := undoneTexts(&s); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
-	if e := eventOf(&s); len(e.Unkept) != 2 || e.Unkept[1].Entries != 12 || strings.Contains(e.Unkept[1].Attribute, "\x1b") {
+	if e := eventOf(&s); len(e.Unkept) != 3 || !e.Unkept[2].AtLeast || e.Unkept[1].Entries != 12 || strings.Contains(e.Unkept[1].Attribute, "\x1b") {
 		t.Errorf("%+v", e.Unkept)
 	}
 }

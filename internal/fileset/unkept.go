@@ -14,6 +14,7 @@ type Unkept struct {
 	Entries int64
 	First   string // path of the first of the entries
 	Reason  string // the error of that one
+	AtLeast bool   // Entries may be more: attempts counted, and some of the same entries
 }
 
 // The attributes other than extended ones, and what stands for all that a list has no room for.
@@ -47,13 +48,36 @@ func (l *UnkeptList) Add(u Unkept) {
 	*l = append(*l, u)
 }
 
+// of returns what the list has of the same attribute and file system, or nil.
+func (l *UnkeptList) of(u *Unkept) *Unkept {
+	for i := range *l {
+		if has := &(*l)[i]; has.Attribute == u.Attribute && has.Dir == u.Dir {
+			return has
+		}
+	}
+	return nil
+}
+
 // count adds the entries to those of the same attribute and file system, if there are any.
 func (l *UnkeptList) count(u *Unkept) bool {
-	at := slices.IndexFunc(*l, func(has Unkept) bool { return has.Attribute == u.Attribute && has.Dir == u.Dir })
-	if at < 0 {
+	has := l.of(u)
+	if has == nil {
 		return false
 	}
-	has := &(*l)[at]
 	has.Entries += min(u.Entries, math.MaxInt64-has.Entries)
 	return true
+}
+
+// WithEarlier returns the list with that of earlier attempts. Attempts may have counted the same
+// entries, so that the highest count is what is known.
+func (l UnkeptList) WithEarlier(earlier UnkeptList) UnkeptList {
+	all := slices.Clone(earlier)
+	for _, u := range l {
+		if has := all.of(&u); has == nil {
+			all.Add(u)
+		} else {
+			has.Entries, has.AtLeast = max(has.Entries, u.Entries), true
+		}
+	}
+	return all
 }

@@ -20,3 +20,16 @@ func TestUnkeptListIsBounded(t *testing.T) {
 		t.Errorf("%+v", last)
 	}
 }
+
+// TestUnkeptOfAttempts: an entry that two attempts made is not counted twice.
+func TestUnkeptOfAttempts(t *testing.T) {
+	first := UnkeptList{{Attribute: AttributeTime, Dir: ".", Entries: 7, First: "a"}, {Attribute: AttributeMode, Dir: ".", Entries: 1, First: "b"}}
+	second := UnkeptList{{Attribute: AttributeTime, Dir: ".", Entries: 5, First: "f"}, {Attribute: AttributeOwner, Dir: ".", Entries: 2, First: "g"}}
+	got := fmt.Sprint(second.WithEarlier(first))
+	if want := fmt.Sprint(UnkeptList{{AttributeTime, ".", 7, "a", "", true}, first[1], second[1]}); got != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if first[0].AtLeast || fmt.Sprint(second.WithEarlier(nil)) != fmt.Sprint(second) {
+		t.Errorf("%v and %v", first, second)
+	}
+}

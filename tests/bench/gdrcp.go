@@ -55,7 +55,8 @@ func (o options) memoryToMemory(ctx context.Context, transport string, extra []s
 }
 
 // eventField finds, in a list of JSON objects one a line, the last of the kind
-// event whose fields are as in match, and returns its field name, which must be a positive number.
+// event whose fields are as in match, and returns its field name, or outer.name, which must be a
+// positive number.
 func eventField(lines, event string, match map[string]string, name string) (float64, error) {
 	value, found := 0.0, false
 	for line := range strings.Lines(lines) {
@@ -70,7 +71,12 @@ func eventField(lines, event string, match map[string]string, name string) (floa
 		for k, want := range match {
 			matches = matches && fields[k] == want
 		}
-		if number, ok := fields[name].(float64); ok && matches {
+		field := name
+		if outer, inner, ok := strings.Cut(name, "."); ok {
+			fields, _ = fields[outer].(map[string]any)
+			field = inner
+		}
+		if number, ok := fields[field].(float64); ok && matches {
 			value, found = number, true
 		}
 	}

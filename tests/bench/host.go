@@ -8,7 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"time"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,23 +20,20 @@ const (
 	encryptedFileGoal = 0.6
 	// verifiedGoal is what digests at both ends leave at least of the rate.
 	verifiedGoal = 0.9
-	// loopbackGoal is how much of what a TCP connection carries a file gets at least.
-	loopbackGoal = 0.75
 )
 
 // host is what the comparisons over loopback TCP work with.
 type host struct {
 	options
-	big, small, linux string   // sources
-	kibibyte          string   // likewise, of 1 KiB
-	plain             string   // linux without its few links, which scp cannot copy
-	dst               string   // where every server writes
-	gdrcp, rsync      string   // servers: host:port
-	iperf             string   // likewise, iperf3's
-	sshConfig         string   // leads to an SSH server
-	scp               []string // the command up to its sources
-	sshDst            string   // dst in scp's words, and in gdrcp's
-	servers           []*server
+	big, linux   string   // sources
+	kibibyte     string   // likewise, of 1 KiB
+	plain        string   // linux without its few links, which scp cannot copy
+	dst          string   // where every server writes
+	gdrcp, rsync string   // servers: host:port
+	sshConfig    string   // leads to an SSH server
+	scp          []string // the command up to its sources
+	sshDst       string   // dst in scp's words, and in gdrcp's
+	servers      []*server
 }
 
 // benchHost compares copies over loopback TCP and prints the table.
@@ -61,8 +58,8 @@ func benchHost(ctx context.Context, o options) error {
 		name string
 		rows func(context.Context) ([]row, error)
 	}{
-		{"file", h.compareFile}, {"resume", h.compareResume}, {"checksum", h.compareChecksum}, {"disk", h.compareDisk}, {"rails", h.compareRails},
-		{"memory", h.compareMemory}, {"tree", h.compareTree}, {"first", h.firstByte}, {"small", h.smallFile}, {"ssh", h.smallFileOverSSH},
+		{"file", h.compareFile}, {"resume", h.compareResume}, {"checksum", h.compareChecksum}, {"disk", h.compareDisk},
+		{"memory", h.compareMemory}, {"tree", h.compareTree}, {"small", h.smallFile},
 	} {
 		if !o.wants(c.name) {
 			continue
@@ -78,10 +75,9 @@ func benchHost(ctx context.Context, o options) error {
 		return fmt.Errorf("no comparison is called %q", o.only)
 	}
 	fmt.Printf("\nHost: tmpfs to tmpfs over loopback TCP, times from start to exit of the client. gdrcp verifies every piece and syncs\n" +
-		"(its defaults); rsync and scp do not sync, which on tmpfs costs nothing. rsync\n" +
-		"is its daemon, without ssh. The time of iperf3 is that of the file at its rate. scp runs over a server of its own, with\n" +
-		"its defaults and with its fastest cipher. scp -r has no warm-up, and gets the tree without its few links, which it\n" +
-		"cannot copy. What is beyond a command is the difference of two runs, one right after the other.\n")
+		"(its defaults); rsync and scp do not sync, which on tmpfs costs nothing. rsync is its daemon, without ssh. scp runs over a server\n" +
+		"of its own. scp -r has no warm-up, and gets the tree without its few links, which it cannot copy. What is beyond a command is the\n" +
+		"difference of two runs, one right after the other.\n")
 	if err := h.print(rows); err != nil {
 		return err
 	}
@@ -101,26 +97,21 @@ func (h *host) prepare(ctx context.Context, folder string) error {
 	if free := int64(space.Bavail) * space.Bsize >> 20; free < int64(h.hostMiB) {
 		return fmt.Errorf("%s has %d MiB free and needs %d: choose another tmpfs with -folder", h.folder, free, h.hostMiB)
 	}
-	h.big, h.small, h.linux = filepath.Join(folder, "big"), filepath.Join(folder, "small"), filepath.Join(folder, "linux")
-	h.plain, h.dst = filepath.Join(folder, "plain"), filepath.Join(folder, "dst")
-	h.kibibyte = filepath.Join(folder, "kibibyte")
+	h.big, h.linux = filepath.Join(folder, "big"), filepath.Join(folder, "linux")
+	h.plain, h.dst, h.kibibyte = filepath.Join(folder, "plain"), filepath.Join(folder, "dst"), filepath.Join(folder, "kibibyte")
 	if err := os.Mkdir(h.dst, 0o755); err != nil {
 		return fmt.Errorf("make folder: %w", err)
 	}
 	fmt.Fprintln(h.log, "host: preparing")
-	for name, bytes := range map[string]int64{h.big: int64(h.fileMiB) << 20, h.small: int64(h.firstMiB) << 20, h.kibibyte: 1 << 10} {
+	for name, bytes := range map[string]int64{h.big: int64(h.fileMiB) << 20, h.kibibyte: 1 << 10} {
 		if err := writeRandom(name, bytes); err != nil {
 			return err
 		}
 	}
-	if _, err := output(ctx, "cp", "-a", h.tree, h.linux); err != nil {
-		return err
-	}
-	if _, err := output(ctx, "cp", "-al", h.linux, h.plain); err != nil {
-		return err
-	}
-	if _, err := output(ctx, "find", h.plain, "-type", "l", "-delete"); err != nil {
-		return err
+	for _, argv := range [][]string{{"cp", "-a", h.tree, h.linux}, {"cp", "-al", h.linux, h.plain}, {"find", h.plain, "-type", "l", "-delete"}} {
+		if _, err := output(ctx, argv...); err != nil {
+			return err
+		}
 	}
 	return h.start(ctx, folder)
 }
@@ -148,10 +139,6 @@ func (h *host) start(ctx context.Context, folder string) (err error) {
 		return err
 	}
 	h.servers = append(h.servers, s)
-	if s, h.iperf, err = startIperf(ctx); err != nil {
-		return err
-	}
-	h.servers = append(h.servers, s)
 	if s, h.sshConfig, err = startSSHD(ctx, folder); err != nil {
 		return err
 	}
@@ -163,40 +150,22 @@ func (h *host) start(ctx context.Context, folder string) (err error) {
 
 // copier makes a competitor that copies source to name under dst by a command.
 func (h *host) copier(title, source, name string, argv ...string) *competitor {
-	copied := filepath.Join(h.dst, name)
-	return &competitor{
-		name: title,
-		prepare: func(context.Context) error {
-			total, err := count(source)
-			return errors.Join(err, os.RemoveAll(copied), h.touchMemory(int(total.bytes>>20)))
-		},
-		run: func(ctx context.Context) (float64, error) { return seconds(ctx, argv...) },
-		check: func(ctx context.Context, thorough bool) error {
-			defer os.RemoveAll(copied) // before the next one needs the memory
-			return compare(ctx, source, copied, thorough)
-		},
+	c := copying(title, source, filepath.Join(h.dst, name), argv...)
+	remove := c.prepare
+	c.prepare = func(ctx context.Context) error {
+		total, err := count(source)
+		return errors.Join(err, remove(ctx), h.touchMemory(ctx, int(total.bytes>>20)))
 	}
+	return c
 }
 
 // touchMemory writes a file and removes it, so that the pages that the next file takes are
 // this machine's: a virtual machine's host takes back those that were free for some time,
 // and then each costs several times as much as the copy into it.
-func (h *host) touchMemory(mib int) error {
-	if mib == 0 {
-		return nil
-	}
+func (h *host) touchMemory(ctx context.Context, mib int) error {
 	path := filepath.Join(h.dst, "touched")
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	block := make([]byte, 1<<20)
-	for range mib {
-		if _, err = f.Write(block); err != nil {
-			break
-		}
-	}
-	return errors.Join(err, f.Close(), os.Remove(path))
+	_, err := output(ctx, "dd", "status=none", "if=/dev/zero", "bs=1M", fmt.Sprintf("count=%d", mib), "of="+path)
+	return errors.Join(err, os.Remove(path))
 }
 
 func (h *host) compareFile(ctx context.Context) ([]row, error) {
@@ -207,15 +176,11 @@ func (h *host) compareFile(ctx context.Context) ([]row, error) {
 		h.copier("cp", h.big, "file-cp", "cp", h.big, filepath.Join(h.dst, "file-cp")),
 		h.copier("rsync", h.big, "file-rsync", "rsync", "-W", "--inplace", h.big, "rsync://"+h.rsync+"/dst/file-rsync"),
 		h.copier("scp", h.big, "file-scp", append(h.scp, h.big, h.sshDst+"/file-scp")...),
-		h.copier("scp -c aes128-gcm", h.big, "file-gcm", append(h.scp, "-c", "aes128-gcm@openssh.com", h.big, h.sshDst+"/file-gcm")...),
-		{name: "iperf3", run: func(ctx context.Context) (float64, error) { return iperfSeconds(ctx, h.iperf, h.fileMiB) }},
 	})
 	return []row{
 		{name: h.file() + " file", unit: "s", ours: values["gdrcp"], peer: "rsync -W --inplace", peers: values["rsync"], goal: 1.8},
 		{name: h.file() + " file", unit: "s", ours: values["gdrcp"], peer: "scp", peers: values["scp"], goal: 4},
-		{name: h.file() + " file", unit: "s", ours: values["gdrcp"], peer: "scp -c aes128-gcm", peers: values["scp -c aes128-gcm"]},
 		{name: h.file() + " file", unit: "s", ours: values["gdrcp"], peer: "cp, no network", peers: values["cp"]},
-		{name: h.file() + " file", unit: "s", ours: values["gdrcp"], peer: "iperf3, no files", peers: values["iperf3"], goal: loopbackGoal},
 		{name: h.file() + " file, --encrypt", unit: "s", ours: values["gdrcp --encrypt"], peer: "without", peers: values["gdrcp"], goal: encryptedFileGoal},
 	}, err
 }
@@ -261,29 +226,79 @@ func (h *host) compareTree(ctx context.Context) ([]row, error) {
 	}, err
 }
 
-// firstByte has no peer: the limit is the goal. It is measured from outside, by
-// a relay between gdrcp and its server.
-func (h *host) firstByte(ctx context.Context) ([]row, error) {
-	fmt.Fprintln(h.log, "host: first byte on the wire, milliseconds")
-	r, err := startRelay(h.gdrcp)
-	if err != nil {
+// comparedGoal is the share that comparing two equal files reaches of the rate at which both
+// ends read and digest theirs, each by itself and at the same time.
+const comparedGoal = 0.8
+
+// compareChecksum times --checksum of a file that is the same at both ends, beside reading and
+// digesting both, and beside rsync's.
+func (h *host) compareChecksum(ctx context.Context) ([]row, error) {
+	fmt.Fprintln(h.log, "host: --checksum of a file of "+h.file()+", seconds")
+	there := filepath.Join(h.dst, "file-there")
+	if _, err := output(ctx, "cp", h.big, there); err != nil {
 		return nil, err
 	}
-	defer r.stop()
-	ring := []string{"--chunk-size", "1M", "--slots", "16"}
-	argv := h.copyArgs("tcp", ring, h.small, r.address(), "first-gdrcp")
-	c := h.copier("gdrcp", h.small, "first-gdrcp")
+	digest := []string{h.program, "manifest", "create", "-o", os.DevNull}
+	const ours, both, rsync = "gdrcp", "both digested", "rsync"
+	values, err := alternate(ctx, h.log, h.rounds, []*competitor{
+		{name: ours, run: timed(h.copyArgs("tcp", []string{"--checksum"}, h.big, h.gdrcp, "file-there")...)},
+		{name: both, run: func(ctx context.Context) (float64, error) {
+			return together(ctx, append(slices.Clone(digest), h.big), append(slices.Clone(digest), there))
+		}},
+		{name: rsync, run: timed("rsync", "--checksum", h.big, "rsync://"+h.rsync+"/dst/file-there")},
+	})
+	name := "--checksum of " + h.file() + ", the same"
+	return []row{
+		{name: name, unit: "s", ours: values[ours], peer: "both ends read and digest", peers: values[both], goal: comparedGoal},
+		{name: name, unit: "s", ours: values[ours], peer: "rsync --checksum", peers: values[rsync]},
+	}, errors.Join(err, os.Remove(there)) // what follows needs the memory
+}
+
+// timed runs a command.
+func timed(argv ...string) func(context.Context) (float64, error) {
+	return func(ctx context.Context) (float64, error) { return seconds(ctx, argv...) }
+}
+
+// shortRounds is how many runs stand for one if what is measured takes milliseconds: what else
+// the machine does takes as long.
+const shortRounds = 5
+
+// smallFile has no peer: what a copy of 1 KiB takes beyond a run of the same program that does
+// nothing, and one to host:path, for which both ends are started, beyond ssh, is held against a
+// limit.
+func (h *host) smallFile(ctx context.Context) ([]row, error) {
+	fmt.Fprintln(h.log, "host: a file of 1 KiB, milliseconds")
+	const nothing, copied, ssh, overSSH = "gdrcp --version", "gdrcp", "ssh host true", "gdrcp over ssh"
+	values, err := alternate(ctx, h.log, shortRounds*h.rounds, []*competitor{
+		inMilliseconds(&competitor{name: nothing, run: timed(h.program, "--version")}),
+		inMilliseconds(h.copier(copied, h.kibibyte, "small-gdrcp", h.copyArgs("tcp", nil, h.kibibyte, h.gdrcp, "small-gdrcp")...)),
+		inMilliseconds(&competitor{name: ssh, run: timed("ssh", "-F", h.sshConfig, "127.0.0.1", "true")}),
+		inMilliseconds(h.copier(overSSH, h.kibibyte, "ssh-gdrcp", h.copyOverSSH(h.sshConfig, h.kibibyte, h.sshDst+"/ssh-gdrcp")...)),
+	})
+	return []row{
+		{name: "1 KiB file, beyond gdrcp --version", unit: "ms", ours: beyond(values[copied], values[nothing]), goal: 5},
+		{name: "1 KiB file to host:path, beyond ssh host true", unit: "ms", ours: beyond(values[overSSH], values[ssh]), goal: 60},
+	}, err
+}
+
+// inMilliseconds has a competitor measured in ms.
+func inMilliseconds(c *competitor) *competitor {
+	run := c.run
 	c.run = func(ctx context.Context) (float64, error) {
-		r.reset()
-		start := time.Now()
-		if _, err := output(ctx, argv...); err != nil {
-			return 0, err
-		}
-		first, err := r.firstPayload()
-		return float64(first.Sub(start)) / float64(time.Millisecond), err
+		took, err := run(ctx)
+		return took * 1e3, err
 	}
-	values, err := alternate(ctx, h.log, h.rounds, []*competitor{c})
-	return []row{{name: "first 64 KiB on the wire after start, ring of 16 MiB", unit: "ms", ours: values["gdrcp"], goal: 150}}, err
+	return c
+}
+
+// beyond is by how much each of ours was more than what ran right before it, in
+// the same round.
+func beyond(ours, base []float64) []float64 {
+	more := make([]float64, len(ours))
+	for i, v := range ours {
+		more[i] = v - base[i]
+	}
+	return more
 }
 
 // writeRandom writes a file of bytes that do not compress.

@@ -45,7 +45,7 @@ func makeLateDisk(ctx context.Context, folder string) (d *lateDisk, err error) {
 	}
 	d.loop = strings.TrimSpace(d.loop)
 	for _, argv := range [][]string{
-		{"mkfs.xfs", "-q", d.loop}, {"dmsetup", "--noudevsync", "create", lateName, "--table", d.table(lateMs)},
+		{"mkfs.xfs", "-q", d.loop}, {"dmsetup", "--noudevsync", "create", lateName, "--table", fmt.Sprintf("0 %d delay %s 0 %d", lateDiskMiB<<11, d.loop, lateMs)},
 		{"dmsetup", "mknodes"}, // there is no udev in the guest
 		{"mount", "/dev/mapper/" + lateName, d.dir},
 		{"blockdev", "--setra", "131072", "/dev/mapper/" + lateName}, // for the check of what was copied
@@ -55,11 +55,6 @@ func makeLateDisk(ctx context.Context, folder string) (d *lateDisk, err error) {
 		}
 	}
 	return d, nil
-}
-
-// table is that of a device that answers so late.
-func (d *lateDisk) table(ms int) string {
-	return fmt.Sprintf("0 %d delay %s 0 %d", lateDiskMiB<<11, d.loop, ms)
 }
 
 // remove unmounts the disk and takes it apart, as far as it was made.
@@ -88,7 +83,7 @@ func benchLateDisk(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\nBed: a disk in a guest that answers each request %d ms late (dm-delay). dd has one request under way.\n%s\n", lateMs, modelNote())
+	fmt.Printf("\nBed: a disk in a guest that answers each request %d ms late (dm-delay). dd has one request under way.\n", lateMs)
 	return o.print(rows)
 }
 
@@ -106,49 +101,27 @@ func (o options) compareLateDisk(ctx context.Context, folder, source string) (ro
 	if _, err := output(ctx, "dd", "status=none", "bs=16M", "oflag=direct", "if="+source, "of="+onIt); err != nil {
 		return nil, err
 	}
-	copying := func(name, from, to string) *competitor {
-		return &competitor{name: name, prepare: removal(to), run: func(ctx context.Context) (float64, error) {
-			took, err := seconds(ctx, o.program, "-q", from, to)
-			return rate(o.lateFileMiB, took), err
-		}, check: func(ctx context.Context, thorough bool) error {
-			defer os.RemoveAll(to)
-			return compare(ctx, source, to, thorough)
-		}}
+	ours := func(name, from, to string) *competitor {
+		return atRate(o.lateFileMiB, copying(name, source, to, o.program, "-q", from, to))
 	}
-	busy := busyTime{}
 	part := max(o.lateFileMiB/lateParts, 1)
 	alone := func(name string, prepare func(context.Context) error, operands ...string) *competitor {
-		return busy.watch(&competitor{name: name, prepare: prepare, run: func(ctx context.Context) (float64, error) {
-			took, err := seconds(ctx, append([]string{"dd", "status=none", "bs=1M", fmt.Sprintf("count=%d", part)}, operands...)...)
-			return rate(part, took), err
-		}})
+		dd := []string{"dd", "status=none", "bs=1M", fmt.Sprintf("count=%d", part)}
+		return atRate(part, &competitor{name: name, prepare: prepare, run: timed(append(dd, operands...)...)})
 	}
-	ends, err := o.lateEnds(ctx, folder, copied)
-	if err != nil {
-		return nil, err
-	}
-	values, err := alternate(ctx, o.log, o.rounds, append(ends,
-		digesting(),
+	values, err := alternate(ctx, o.log, o.rounds, []*competitor{
 		alone("dd to it", allocation(copied, part), "if="+source, "of="+copied, "oflag=direct", "conv=notrunc"),
-		copying("to it", source, copied),
+		ours("to it", source, copied),
 		alone("dd from it", nil, "if="+onIt, "of="+os.DevNull, "iflag=direct"),
-		copying("from it", onIt, inMemory),
-		copying("from it to it", onIt, copied),
-	))
-	row := func(ours, peer string) row {
-		return row{name: fmt.Sprintf("file of %d MiB, disk late by %d ms, %s", o.lateFileMiB, lateMs, ours), unit: "MiB/s", ours: values[ours],
-			peer: "dd, 1 request at a time", peers: values[peer], goal: lateGoal}
-	}
+		ours("from it", onIt, inMemory),
+		ours("from it to it", onIt, copied),
+	})
 	if err != nil {
 		return nil, err
 	}
-	rows = append(rows, row("to it", "dd to it"), row("from it", "dd from it"), row("from it to it", "dd to it"))
-	c := lateCostsOf(values, busy, part)
-	for _, way := range []struct {
-		name  string
-		costs copyCosts
-	}{{"to it", c.to(o.lateFileMiB)}, {"from it", c.from(o.lateFileMiB)}, {"from it to it", c.fromTo(o.lateFileMiB)}} {
-		rows = append(rows, o.modelRow(row(way.name, "").name, values[way.name], "MiB/s", way.costs))
+	for _, of := range [][2]string{{"to it", "dd to it"}, {"from it", "dd from it"}, {"from it to it", "dd to it"}} {
+		rows = append(rows, row{name: fmt.Sprintf("file of %d MiB, disk late by %d ms, %s", o.lateFileMiB, lateMs, of[0]), unit: "MiB/s",
+			ours: values[of[0]], peer: "dd, 1 request at a time", peers: values[of[1]], goal: lateGoal})
 	}
 	return rows, nil
 }

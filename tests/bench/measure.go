@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // competitor is one thing that is timed, again and again.
@@ -25,27 +27,38 @@ type competitor struct {
 	check func(ctx context.Context, thorough bool) error
 }
 
-func (c *competitor) once(ctx context.Context, thorough bool) (float64, error) {
+func (c *competitor) once(ctx context.Context, thorough bool) (value, cpu float64, err error) {
 	if c.prepare != nil {
 		if err := c.prepare(ctx); err != nil {
-			return 0, fmt.Errorf("%s: prepare: %w", c.name, err)
+			return 0, 0, fmt.Errorf("%s: prepare: %w", c.name, err)
 		}
 	}
-	value, err := c.run(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", c.name, err)
+	before := childrenTook()
+	if value, err = c.run(ctx); err != nil {
+		return 0, 0, fmt.Errorf("%s: %w", c.name, err)
 	}
+	cpu = childrenTook() - before
 	if c.check != nil {
 		if err := c.check(ctx, thorough); err != nil {
-			return 0, fmt.Errorf("%s: what it copied: %w", c.name, err)
+			return 0, 0, fmt.Errorf("%s: what it copied: %w", c.name, err)
 		}
 	}
-	return value, nil
+	return value, cpu, nil
+}
+
+const inCPU = ", CPU s"
+
+// childrenTook is the processor time of all commands that have ended, in seconds.
+func childrenTook() float64 {
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &u) // cannot fail
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
 // alternate runs each competitor once to warm up, unless it is cold, and then
 // rounds times in turn, so that whatever else the machine does meets all of
-// them alike. It returns what run returned, by name.
+// them alike. It returns what run returned, by name, and the processor time of the commands that it
+// ran, in seconds, by name and inCPU.
 func alternate(ctx context.Context, log io.Writer, rounds int, competitors []*competitor) (map[string][]float64, error) {
 	values := map[string][]float64{}
 	for round := range rounds + 1 { // round 0 warms up
@@ -53,13 +66,14 @@ func alternate(ctx context.Context, log io.Writer, rounds int, competitors []*co
 			if round == 0 && c.cold {
 				continue
 			}
-			value, err := c.once(ctx, round == 0 || round == 1 && c.cold)
+			value, cpu, err := c.once(ctx, round == 0 || round == 1 && c.cold)
 			if err != nil {
 				return nil, err
 			}
 			word := "warm-up"
 			if round > 0 {
 				values[c.name] = append(values[c.name], value)
+				values[c.name+inCPU] = append(values[c.name+inCPU], cpu)
 				word = fmt.Sprintf("round %d", round)
 			}
 			fmt.Fprintf(log, "  %-8s %-40s %.4g\n", word, c.name, value)

@@ -2,16 +2,16 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"strings"
 	"text/tabwriter"
 	"time"
 
 	"gdrcp/manifest"
 )
+
+// The model says how fast a machine would copy that is not here, by costs that are measured here.
 
 // costs are what a sink's stages take. The source's take no more.
 type costs struct {
@@ -21,8 +21,11 @@ type costs struct {
 
 // What the model assumes of a machine that is not here.
 const (
-	// modelPacket is the payload of a packet of RoCEv2 where frames have 9000 bytes.
-	modelPacket = 4096
+	// modelPacket is the payload of a packet of RoCEv2 if frames have 9000 bytes. Beside it a packet has
+	// headers of Ethernet, IPv4, UDP, the base transport and its checksum (InfiniBand Architecture, annex
+	// A17), and preamble, checksum and the gap between frames.
+	modelPacket  = 4096
+	payloadShare = modelPacket / (modelPacket + 14 + 20 + 8 + 12 + 4 + 8 + 4 + 12.)
 	// writeTime is what an NVMe disk takes to write a chunk past the page cache while
 	// others are under way.
 	writeTime = 500 * time.Microsecond
@@ -38,28 +41,36 @@ const (
 	modelChunk          = 1 << 20
 )
 
+// stage is a part of a copy: so many rails, processors or requests work at once, and each takes
+// so long for a MiB. Every byte passes each stage, the stages work side by side, and so the copy
+// is as fast as the slowest.
+type stage struct {
+	name                  string
+	atOnce, secondsPerMiB float64
+}
+
 // sink is what the model says of a sink with rails.
 type sink struct {
-	rails                    int
-	railGbps                 float64
-	full                     string  // the stage that is full first
+	slowest                  string  // stage
 	rateGBs                  float64 // of the copy
 	processors, moved, disks float64 // that it takes: moved is in GB/s
 }
 
 // sinkOf works out what a sink takes in over its rails.
-func sinkOf(c costs, rails int, railGbps float64) sink {
+func sinkOf(c costs, rails int, railGbps float64) (s sink) {
 	const perMiB = modelChunk / 1e9 // GB
 	busy := perMiB/c.digestGBs + c.chunkTaken.Seconds()
-	share := payloadShare(modelPacket, ethernetHeader+ethernetOther+roceHeaders)
-	f := steady(1<<20, 0,
-		stage{"wire", float64(rails), perMiB / (railGbps / 8 * share)},
-		stage{"workers that compute", computing, busy},
-		stage{"writes under way", underWay, busy + writeTime.Seconds()},
-		stage{"memory", float64(min(rails, mostSockets)), perMiB * directPasses / memoryGBs},
-	).forecast()
-	s := sink{rails: rails, railGbps: railGbps, full: f.full.name, rateGBs: f.mibPerSecond * perMiB}
-	s.processors, s.moved, s.disks = f.mibPerSecond*busy, s.rateGBs*directPasses, s.rateGBs/diskGBs
+	for _, of := range []stage{
+		{"wire", float64(rails), perMiB / (railGbps / 8 * payloadShare)},
+		{"workers that compute", computing, busy},
+		{"writes under way", underWay, busy + writeTime.Seconds()},
+		{"memory", float64(min(rails, mostSockets)), perMiB * directPasses / memoryGBs},
+	} {
+		if rate := of.atOnce / of.secondsPerMiB * perMiB; s.slowest == "" || rate < s.rateGBs {
+			s.slowest, s.rateGBs = of.name, rate
+		}
+	}
+	s.processors, s.moved, s.disks = s.rateGBs/perMiB*busy, s.rateGBs*directPasses, s.rateGBs/diskGBs
 	return s
 }
 
@@ -73,7 +84,7 @@ func (h *host) measureCosts(ctx context.Context) (c costs, err error) {
 	if err != nil {
 		return c, err
 	}
-	perGiB, err := costOf(printed)
+	perGiB, err := eventField(printed, "bandwidth", nil, "remote_cost.cpu_seconds_per_gib") // the server of a bench is the sink
 	c.chunkTaken = time.Duration(perGiB / (1 << 30 / benchChunk) * float64(time.Second))
 	return c, err
 }
@@ -95,26 +106,6 @@ func digestRate(mib, rounds int) float64 {
 	return best
 }
 
-// costOf finds what gdrcp bench says that the server's processors took for a GiB, in
-// seconds: the server of a bench is the sink.
-func costOf(events string) (float64, error) {
-	for line := range strings.Lines(events) {
-		var e struct {
-			Event string
-			Cost  struct {
-				PerGiB float64 `json:"cpu_seconds_per_gib"`
-			} `json:"remote_cost"`
-		}
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			return 0, fmt.Errorf("decode event %q: %w", line, err)
-		}
-		if e.Event == "bandwidth" && e.Cost.PerGiB > 0 {
-			return e.Cost.PerGiB, nil
-		}
-	}
-	return 0, fmt.Errorf("no processor time of a bench in: %s", tail(events))
-}
-
 // printModel prints what the model says of machines that are not here.
 func (c costs) printModel(w io.Writer) error {
 	fmt.Fprintf(w, "\nModel: a sink with chunks of 1 MiB in host memory, XXH3, and files that are written past the page cache. Measured here:\n"+
@@ -122,11 +113,11 @@ func (c costs) printModel(w io.Writer) error {
 		"included, so RDMA takes less). Assumed: packets with %d bytes of payload, a disk takes %v for one of several writes under way and\n"+
 		"writes %d GB/s, the memory of each of two sockets moves %g GB/s. Stages work side by side.\n", c.digestGBs, float64(c.chunkTaken)/1e3, modelPacket, writeTime, diskGBs, memoryGBs)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "rails\tfull first\tGB/s\tprocessors busy\tGB/s of memory\tdisks\t")
+	fmt.Fprintln(t, "rails\tslowest\tGB/s\tprocessors busy\tGB/s of memory\tdisks\t")
 	for _, gbps := range []float64{100, 400} {
 		for _, rails := range []int{1, 2, 4, 8} {
 			f := sinkOf(c, rails, gbps)
-			fmt.Fprintf(t, "%d of %g Gb/s\t%s\t%.0f\t%.1f\t%.0f\t%.0f\t\n", f.rails, f.railGbps, f.full, f.rateGBs, f.processors, f.moved, f.disks)
+			fmt.Fprintf(t, "%d of %g Gb/s\t%s\t%.0f\t%.1f\t%.0f\t%.0f\t\n", rails, gbps, f.slowest, f.rateGBs, f.processors, f.moved, f.disks)
 		}
 	}
 	return t.Flush()

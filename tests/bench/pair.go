@@ -89,8 +89,8 @@ func (b *build) copying(name string) *competitor {
 		c = over(b.big)
 		c.prepare = func(ctx context.Context) error { return b.cutOff(ctx, b.big, copied) }
 	case "disk":
-		c.prepare, c.run = removal(b.disk), b.watched(name, b.program, "-q", b.big, b.disk)
-		c.check = func(ctx context.Context, thorough bool) error { return compare(ctx, b.big, b.disk, thorough) }
+		c = copying("", b.big, b.disk)
+		c.run = b.watched(name, b.program, "-q", b.big, b.disk)
 	case "memory":
 		c.run = b.watched(name, b.program, "bench", "--transport", "tcp", "--hash", "xxh3", "--bytes", strconv.Itoa(b.fileMiB<<20), "--rounds", "0", "rdma://"+b.gdrcp)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -19,8 +18,7 @@ import (
 // file the whole copy has to take.
 const resumeGoal = 5
 
-// compareResume times a copy that goes on behind nine tenths of a file: beside the whole
-// copy, and beside rsync, which looks through what is there.
+// compareResume times a copy that resumes after nine tenths of a file, beside the whole copy.
 func (h *host) compareResume(ctx context.Context) ([]row, error) {
 	fmt.Fprintln(h.log, "host: a file of "+mebibytes(h.resumeMiB)+" of which nine tenths arrived earlier, seconds")
 	source := filepath.Join(filepath.Dir(h.big), "resumed")
@@ -31,38 +29,14 @@ func (h *host) compareResume(ctx context.Context) ([]row, error) {
 	again := h.copyArgs("tcp", nil, source, h.gdrcp, "file-resumed")
 	resumed := h.copier("gdrcp, resumed", source, "file-resumed", again...)
 	resumed.prepare = func(ctx context.Context) error {
-		return errors.Join(h.cutOff(ctx, source, "file-resumed"), h.touchMemory(h.resumeMiB/5))
-	}
-	appended := h.copier("rsync, resumed", source, "file-appended", "rsync", "--append-verify", source, "rsync://"+h.rsync+"/dst/file-appended")
-	appended.prepare = func(context.Context) error {
-		return errors.Join(copyPart(source, filepath.Join(h.dst, "file-appended")), h.touchMemory(h.resumeMiB/5))
+		return errors.Join(h.cutOff(ctx, source, "file-resumed"), h.touchMemory(ctx, h.resumeMiB/5))
 	}
 	whole := h.copier("gdrcp, whole", source, "file-whole", h.copyArgs("tcp", nil, source, h.gdrcp, "file-whole")...)
-	values, err := alternate(ctx, h.log, h.rounds, []*competitor{whole, resumed, appended})
+	values, err := alternate(ctx, h.log, h.rounds, []*competitor{whole, resumed})
 	name := "nine tenths of " + mebibytes(h.resumeMiB) + " resumed"
 	return []row{
 		{name: name, unit: "s", ours: values["gdrcp, resumed"], peer: "all of it", peers: values["gdrcp, whole"], goal: resumeGoal},
-		{name: name, unit: "s", ours: values["gdrcp, resumed"], peer: "rsync --append-verify", peers: values["rsync, resumed"]},
 	}, err
-}
-
-// copyPart copies nine tenths of a file.
-func copyPart(from, to string) error {
-	src, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer src.Close()
-	st, err := src.Stat()
-	if err != nil {
-		return err
-	}
-	dst, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	_, err = io.CopyN(dst, src, st.Size()/10*9)
-	return errors.Join(err, dst.Close())
 }
 
 // cutOff kills a copy when nine tenths of its file have arrived. The copy takes its time,

@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -124,42 +122,6 @@ func startRsyncd(ctx context.Context, folder, root string) (*server, string, err
 	s, err := startServer(ctx, address, "rsync", "--daemon", "--no-detach", "--address=127.0.0.1", "--port="+port,
 		"--config="+name, "--log-file="+filepath.Join(folder, "rsyncd.log"))
 	return s, address, err
-}
-
-// startIperf starts iperf3's server and returns its address.
-func startIperf(ctx context.Context) (*server, string, error) {
-	address, err := freeAddress()
-	if err != nil {
-		return nil, "", err
-	}
-	host, port, _ := net.SplitHostPort(address)
-	s, err := startServer(ctx, "Server listening", "iperf3", "--server", "--forceflush", "--bind", host, "--port", port)
-	return s, address, err
-}
-
-// iperfSeconds is how long iperf3 takes to send so much over one TCP connection.
-func iperfSeconds(ctx context.Context, address string, mib int) (float64, error) {
-	host, port, _ := net.SplitHostPort(address)
-	printed, err := output(ctx, "iperf3", "--json", "--client", host, "--port", port, "--bytes", strconv.Itoa(mib)+"M")
-	if err != nil {
-		return 0, err
-	}
-	return parseIperf(printed, mib)
-}
-
-// parseIperf finds the time that mib MiB take by the rate at which iperf3 received.
-func parseIperf(printed string, mib int) (float64, error) {
-	var report struct {
-		End struct {
-			Received struct {
-				BitsPerSecond float64 `json:"bits_per_second"`
-			} `json:"sum_received"`
-		} `json:"end"`
-	}
-	if err := json.Unmarshal([]byte(printed), &report); err != nil || report.End.Received.BitsPerSecond <= 0 {
-		return 0, fmt.Errorf("iperf3: no rate (%v) in: %s", err, tail(printed))
-	}
-	return float64(mib<<20) * 8 / report.End.Received.BitsPerSecond, nil
 }
 
 // startSSHD starts an SSH server of our own on the loopback interface, with keys made

@@ -6,7 +6,6 @@ import "fmt"
 type sizes struct {
 	fileMiB   int // the large file, and memory to memory on the host
 	resumeMiB int // the file that is cut off
-	firstMiB  int // the file of which the first byte is waited for
 	hostMiB   int // what the tmpfs holds at most: the files, the tree, and a copy of each
 	diskMiB   int // the file that goes to a disk, and from there
 	treeName  string
@@ -14,8 +13,6 @@ type sizes struct {
 	// part of its time.
 	bedFileMiB  int
 	lateFileMiB int // the file on the late disk
-	// guestDiskMiB is the file on the guest's own disk: twice the guest's memory.
-	guestDiskMiB int
 	// bedMemoryParts divides what a bandwidth test in the bed moves.
 	bedMemoryParts int
 	wiresMiB       int // the file that goes from guest to guest
@@ -25,8 +22,8 @@ type sizes struct {
 // full are the sizes whose times mean something, and short the least with which
 // every row comes about.
 var (
-	full  = sizes{fileMiB: 2048, resumeMiB: 4096, firstMiB: 64, hostMiB: 13 << 10, diskMiB: 4 << 10, treeName: "Linux tree", bedFileMiB: 512, lateFileMiB: 768, guestDiskMiB: 1536, bedMemoryParts: 1, wiresMiB: 64, farMiB: 128}
-	short = sizes{fileMiB: 64, resumeMiB: 64, firstMiB: 16, hostMiB: 768, diskMiB: 64, treeName: "Go's src/net", bedFileMiB: 8, lateFileMiB: 8, guestDiskMiB: 16, bedMemoryParts: 16, wiresMiB: 2, farMiB: 2}
+	full  = sizes{fileMiB: 2048, resumeMiB: 4096, hostMiB: 13 << 10, diskMiB: 4 << 10, treeName: "Linux tree", bedFileMiB: 512, lateFileMiB: 768, bedMemoryParts: 1, wiresMiB: 64, farMiB: 128}
+	short = sizes{fileMiB: 64, resumeMiB: 64, hostMiB: 768, diskMiB: 64, treeName: "Go's src/net", bedFileMiB: 8, lateFileMiB: 8, bedMemoryParts: 16, wiresMiB: 2, farMiB: 2}
 )
 
 // file names the large file's size.
@@ -38,15 +35,4 @@ func mebibytes(mib int) string {
 		return fmt.Sprintf("%d GiB", mib/1024)
 	}
 	return fmt.Sprintf("%d MiB", mib)
-}
-
-// shortNote is printed above a short table, which has no goals.
-const shortNote = "Short: this shows that every row comes about; its figures mean nothing.\n"
-
-// withoutGoals are rows that nobody is to judge by.
-func withoutGoals(rows []row) []row {
-	for i := range rows {
-		rows[i].goal, rows[i].within = 0, 0
-	}
-	return rows
 }

@@ -18,8 +18,6 @@ type row struct {
 	peer  string
 	peers []float64
 	goal  float64
-	// within, where not 0, is by how much the ratio may differ from 1, in place of a goal.
-	within float64
 }
 
 // lessIsBetter tells times from rates.
@@ -35,11 +33,8 @@ func (r row) ratio() float64 {
 
 // met tells whether the goal is reached.
 func (r row) met() bool {
-	switch {
-	case r.peer == "":
+	if r.peer == "" {
 		return median(r.ours) <= r.goal
-	case r.within > 0:
-		return math.Abs(r.ratio()-1) <= r.within
 	}
 	return r.ratio() >= r.goal
 }
@@ -54,11 +49,8 @@ func printTable(w io.Writer, rows []row) error {
 			peer = r.peer + ": " + spread(r.peers, r.unit)
 			ratio, goal = fmt.Sprintf("%.2f", r.ratio()), fmt.Sprintf(">= %.3g", r.goal)
 		}
-		if r.within > 0 {
-			goal = fmt.Sprintf("1 +- %g", r.within)
-		}
 		switch {
-		case r.goal == 0 && r.within == 0:
+		case r.goal == 0:
 			goal, verdict = "", ""
 		case !r.met():
 			verdict = "MISSED"

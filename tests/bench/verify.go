@@ -80,3 +80,24 @@ func allocation(name string, mib int) func(context.Context) error {
 func removal(name string) func(context.Context) error {
 	return func(context.Context) error { return os.RemoveAll(name) }
 }
+
+// copying is a competitor that copies source to copied by a command.
+func copying(title, source, copied string, argv ...string) *competitor {
+	return &competitor{
+		name: title, prepare: removal(copied), run: timed(argv...),
+		check: func(ctx context.Context, thorough bool) error {
+			defer os.RemoveAll(copied) // before the next one needs the memory
+			return compare(ctx, source, copied, thorough)
+		},
+	}
+}
+
+// atRate has a competitor measured in MiB/s, of so many MiB.
+func atRate(mib int, c *competitor) *competitor {
+	run := c.run
+	c.run = func(ctx context.Context) (float64, error) {
+		took, err := run(ctx)
+		return rate(mib, took), err
+	}
+	return c
+}

@@ -22,7 +22,7 @@ var projectPrograms = Programs{
 		packages := map[string]string{
 			"rsync": "rsync", "ssh": "openssh-client", "scp": "openssh-client", "ssh-keygen": "openssh-client", "sshd": "openssh-server",
 			"ip": "iproute2", "tc": "iproute2", "rdma": "iproute2", "ping": "iputils-ping", "pgrep": "procps",
-			"mkfs.ext4": "e2fsprogs", "mkfs.xfs": "xfsprogs", "mkfs.btrfs": "btrfs-progs", "losetup": "mount", "dmsetup": "dmsetup", "b3sum": "b3sum", "zstd": "zstd", "valgrind": "valgrind", "callgrind_annotate": "valgrind", "xz": "xz-utils", "strace": "strace", "iperf3": "iperf3", "shellcheck": "shellcheck", "clang-16": "clang-16",
+			"mkfs.ext4": "e2fsprogs", "mkfs.xfs": "xfsprogs", "mkfs.btrfs": "btrfs-progs", "losetup": "mount", "dmsetup": "dmsetup", "b3sum": "b3sum", "zstd": "zstd", "valgrind": "valgrind", "callgrind_annotate": "valgrind", "xz": "xz-utils", "strace": "strace", "shellcheck": "shellcheck", "clang-16": "clang-16",
 			"zsh": "zsh", "fish": "fish", "man": "man-db", "groff": "groff-base", "mandoc": "mandoc", "systemd-analyze": "systemd",
 			"qemu-system-x86_64": "qemu-system-x86", "cpio": "cpio", "depmod": "kmod", "modprobe": "kmod", "debootstrap": "debootstrap",
 			"rping": "rdmacm-utils", "rcopy": "rdmacm-utils", "ibv_rc_pingpong": "ibverbs-utils", "ib_write_bw": "perftest",

@@ -60,7 +60,7 @@ func TestSVG(t *testing.T) {
 		t.Fatal(err)
 	}
 	wellFormed(t, picture)
-	for _, want := range []string{">a &lt;b&gt; &amp; &#34;c&#34;</text>", ">d</text>", "animation:8.00s", "@keyframes k1{0%{opacity:0}12.50%{opacity:1}}"} {
+	for _, want := range []string{">a &lt;b&gt; &amp; &#34;c&#34;</text>", ">d</text>", "animation:8.00s", "@keyframes k1{0%{opacity:0}12.5%{opacity:1}100%{opacity:0}}"} {
 		if !strings.Contains(string(picture), want) {
 			t.Errorf("the picture lacks %q:\n%s", want, picture)
 		}
@@ -125,7 +125,7 @@ func TestPictureInTheReadme(t *testing.T) {
 	if len(picture) > maxPictureBytes {
 		t.Errorf("the picture has %d bytes", len(picture))
 	}
-	for _, line := range commands() {
+	for _, line := range commands {
 		if !strings.Contains(string(picture), ">$ "+html.EscapeString(line)+"</text>") {
 			t.Errorf("the picture does not show %q: run make picture", line)
 		}

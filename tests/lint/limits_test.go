@@ -7,15 +7,15 @@ var limits = []struct {
 	of         func(*Figures) (value float64, places []string)
 	most, goal float64
 }{
-	{"lines of the product", func(f *Figures) (float64, []string) { return float64(f.ProductLines), nil }, 76300, 61000},
-	{"lines of tests", func(f *Figures) (float64, []string) { return float64(f.TestLines), nil }, 96000, 72000},
-	{"files of a package", func(f *Figures) (float64, []string) { return f.MostFiles.figure() }, 111, 30},
-	{"lines of a package", func(f *Figures) (float64, []string) { return f.MostLines.figure() }, 20300, 5000},
-	{"files of a package that depend on each other", func(f *Figures) (float64, []string) { return f.LargestComponent.figure() }, 100, 17},
+	{"lines of the product", func(f *Figures) (float64, []string) { return float64(f.ProductLines), nil }, 74000, 61000},
+	{"lines of tests", func(f *Figures) (float64, []string) { return float64(f.TestLines), nil }, 92000, 72000},
+	{"files of a package", func(f *Figures) (float64, []string) { return f.MostFiles.figure() }, 109, 30},
+	{"lines of a package", func(f *Figures) (float64, []string) { return f.MostLines.figure() }, 19500, 5000},
+	{"files of a package that depend on each other", func(f *Figures) (float64, []string) { return f.LargestComponent.figure() }, 93, 17},
 	{"types with methods and over 20 fields or 40 methods", func(f *Figures) (float64, []string) { return figure(f.LargeTypes) }, 18, 0},
 	{"tests of hello flags outside wire and dest", func(f *Figures) (float64, []string) { return figure(f.FlagTests) }, 150, 15},
-	{"imports of chunker and gpu by wire", func(f *Figures) (float64, []string) { return figure(f.ImportsOfWire) }, 7, 0},
-	{"sleeps in tests outside loops and synctest", func(f *Figures) (float64, []string) { return figure(f.Sleeps) }, 48, 10},
+	{"imports of chunker and gpu by wire", func(f *Figures) (float64, []string) { return figure(f.ImportsOfWire) }, 0, 0},
+	{"sleeps in tests outside loops and synctest", func(f *Figures) (float64, []string) { return figure(f.Sleeps) }, 46, 10},
 	{"\"where\" in 10,000 words of comments and papers", func(f *Figures) (float64, []string) { return f.WhereRate, nil }, 48, 10},
 	{"\"tell\" in 10,000 words of comments and papers", func(f *Figures) (float64, []string) { return f.TellRate, nil }, 27, 3},
 	{"words of docs/design", func(f *Figures) (float64, []string) { return float64(f.DesignWords), nil }, 39800, 15000},

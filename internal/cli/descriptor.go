@@ -9,18 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/cli/args"
+	"gdrcp/internal/fsys"
 )
-
-// linksMost bounds the links that are followed one after the other, as the kernel does
-// (path_resolution(7)).
-const linksMost = 40
 
 // descriptorAt returns which of this process's own descriptors a path leads to: /dev/stdout,
 // /dev/fd/N, /proc/self/fd/N, or a link to one. Such a name cannot be replaced, and opening it
 // again begins anew in a file, and fails for a socket.
 func descriptorAt(path string) (fd int, is bool) {
 	own := fmt.Sprintf("/proc/%d/fd", os.Getpid())
-	for range linksMost {
+	for range fsys.MaxLinks {
 		dir, name := filepath.Split(path)
 		dir, err := filepath.EvalSymlinks(filepath.Clean(dir))
 		if err != nil {

@@ -12,14 +12,15 @@ import (
 const groupBytes = guts.MaxSIMD * guts.ChunkSize
 
 // subtrees holds the chaining values of the complete subtrees to the left of
-// where a BLAKE3 tree grows, at most one of each height, counted in groups.
+// the growing edge of a BLAKE3 tree, at most one for each height, counted in
+// groups.
 type subtrees struct {
 	cvs   [64][8]uint32
-	count uint64 // leaves; bit i set: cvs[i] is occupied
+	count uint64 // number of leaves; bit i set: cvs[i] is occupied
 }
 
-// push adds a leaf that is not the last of the tree. Subtrees that it completes can be
-// merged at once, because none of them is the tree's root.
+// push adds a leaf that is not the last of the tree. The subtrees that it
+// completes can be merged immediately, because none of them is the tree's root.
 func (s *subtrees) push(cv [8]uint32) {
 	i := 0
 	for ; s.count&(1<<i) != 0; i++ {
@@ -29,8 +30,8 @@ func (s *subtrees) push(cv [8]uint32) {
 	s.count++
 }
 
-// top returns the node over all leaves, of which last is the last. It leaves s as it
-// is.
+// top returns the node over all leaves, of which last is the last. It does not
+// change s.
 func (s *subtrees) top(last guts.Node) guts.Node {
 	for rest := s.count; rest != 0; rest &= rest - 1 {
 		left := s.cvs[bits.TrailingZeros64(rest)]
@@ -58,7 +59,8 @@ func blake3Piece(data []byte, n int, index uint64, pieceBytes int64, whole bool)
 	return digestCV(guts.ChainingValue(node))
 }
 
-// manyGroups returns the node over n bytes of data (or zeros) from chunk counter on.
+// manyGroups returns the node over n bytes of data (or zeros) starting with
+// chunk number counter.
 func manyGroups(data []byte, n int, counter uint64) guts.Node {
 	var s subtrees
 	off := 0
@@ -109,12 +111,13 @@ func cvDigest(d Digest) (cv [8]uint32) {
 	return cv
 }
 
-// blake3Stream computes BLAKE3 of bytes as they come. The library's own Hasher
+// blake3Stream computes BLAKE3 of a stream of bytes. The library's own Hasher
 // allocates and starts goroutines for long writes; blake3Stream does neither.
 type blake3Stream struct {
 	done subtrees
 	held int // bytes in group
-	// group is compressed only when more bytes come: the last group must wait for sum.
+	// group is compressed only when more bytes follow: the last group must wait
+	// for sum.
 	group [groupBytes]byte
 }
 

@@ -5,11 +5,12 @@ import (
 	"io"
 )
 
-// Copy writes to out what r reads, from its first entry to its last line, void files
-// included. So out gets only what r has checked. seen, which may be nil, gets every
-// entry that a reader of out will get, once its Root is known. Close out afterwards.
-// Errors are those of Reader and Writer: a fault in the text that r reads wraps the
-// same errors as in Reader.
+// Copy copies the manifest that r reads to out, from its first entry to its
+// last line, including void files. Only what r has checked is written. Copy
+// calls seen, which may be nil, for every entry that a reader of out will get,
+// once its Root is known. The caller then closes out. Errors are those of
+// Reader and Writer: a fault in the text that r reads wraps the same errors as
+// in Reader.
 func Copy(out *Writer, r *Reader, seen func(e *Entry)) error {
 	for {
 		e, err := r.Next()
@@ -29,7 +30,7 @@ func Copy(out *Writer, r *Reader, seen func(e *Entry)) error {
 	}
 }
 
-// copyEntry writes the entry that r is at. ErrVoid: readers of out will forget the
+// copyEntry writes r's current entry. ErrVoid: readers of out will drop the
 // entry.
 func copyEntry(out *Writer, r *Reader, e *Entry) error {
 	if id, ok := r.Identity(); ok {

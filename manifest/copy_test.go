@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A copy of a manifest is the same text, with what its writer gave up, and who asks
-// sees just the entries that readers of it have.
+// A copy of a manifest is the same text, including the files that its writer
+// voided, and seen gets exactly the entries that a reader of the copy gets.
 func TestCopy(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for i := range 300 {
@@ -48,7 +48,7 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// What is wrong with a manifest, and what does not take it, ends a copy.
+// A fault in the manifest, and an error of the destination, end a copy.
 func TestCopyFails(t *testing.T) {
 	for at := 0; at < len(golden); at += 7 {
 		r, err := NewReader(strings.NewReader(golden[:at]))

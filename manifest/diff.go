@@ -27,7 +27,7 @@ const AllDiffers = MtimeDiffers<<1 - 1
 // differenceNames are the names of the bits, from the lowest.
 var differenceNames = [...]string{"type", "size", "content", "target", "mode", "mtime"}
 
-// String names what is in the set: "size,content".
+// String lists the fields in the set: "size,content".
 func (d Difference) String() string {
 	var names []string
 	for i, name := range differenceNames {
@@ -38,29 +38,32 @@ func (d Difference) String() string {
 	return strings.Join(names, ",")
 }
 
-// ByteRange is the bytes of a file from Offset up to, without, End.
+// ByteRange is the bytes of a file from Offset up to but not including End.
 type ByteRange struct{ Offset, End int64 }
 
 // MaxRanges is how many separate ranges of one file a Change can have.
 const MaxRanges = 4096
 
-// Change is one path about which two manifests disagree. The receiver owns it.
+// Change is one path on which two manifests disagree. It belongs to the
+// function that receives it.
 type Change struct {
 	// A and B are the path's entries in the first and the second manifest. A is
 	// nil if the path was added, B if it was removed.
 	A, B *Entry
-	// Differs says what differs; 0 if the path was added or removed.
+	// Differs is the set of fields that differ; 0 if the path was added or
+	// removed.
 	Differs Difference
-	// Ranges are where the contents of two files differ, in ascending order, up to the
-	// longer file's end. They are whole pieces, merged where they touch. In a file with
-	// more than MaxRanges ranges, the last range covers all further differences. The
-	// BLAKE3 digest of a file of one piece differs from that of the same bytes as the
-	// first piece of a longer file, so between two such files the first piece always
+	// Ranges are the byte ranges in which the contents of two files differ, in
+	// ascending order, up to the longer file's end. They are whole pieces;
+	// adjacent ranges are merged. In a file with more than MaxRanges ranges,
+	// the last range covers all further differences. The BLAKE3 digest of a
+	// file of one piece differs from that of the same bytes as the first piece
+	// of a longer file, so between two such files the first piece always
 	// differs.
 	Ranges []ByteRange
 }
 
-// Path is the path that the change is about.
+// Path is the path that changed.
 func (c *Change) Path() string {
 	if c.A != nil {
 		return c.A.Path
@@ -68,13 +71,15 @@ func (c *Change) Path() string {
 	return c.B.Path
 }
 
-// Diff compares two manifests, whose readers must be at the start, to their ends. It
-// calls report for each path that differs, in the order of paths. Void files count as
-// absent. Diff reads both manifests once, side by side; memory is bounded.
+// Diff compares two manifests to their ends; both readers must be at the start.
+// It calls report for each path that differs, in the order of paths. Void files
+// count as absent. Diff reads both manifests once, side by side, in bounded
+// memory.
 //
-// identical says that nothing differs; it is true only with a nil error. Errors:
-// ErrIncomparable if algorithm or piece size differ, what a Reader returns (with
-// "first:" or "second:" before it), or report's own, which ends the comparison.
+// identical is true if nothing differs, and only with a nil error. Errors:
+// ErrIncomparable if the algorithms or piece sizes differ, an error of a Reader
+// (prefixed with "first:" or "second:"), or report's own, which ends the
+// comparison.
 func Diff(a, b *Reader, report func(Change) error) (identical bool, err error) {
 	if a.header != b.header {
 		return false, fmt.Errorf("%w: %s in pieces of %d bytes, and %s in pieces of %d", ErrIncomparable,
@@ -99,7 +104,7 @@ func Diff(a, b *Reader, report func(Change) error) (identical bool, err error) {
 type side struct {
 	r    *Reader
 	name string
-	e    *Entry // the entry it stands at, nil after the last
+	e    *Entry // the current entry, nil after the last
 }
 
 func (s *side) advance() error {
@@ -126,14 +131,14 @@ func (s *side) settle() (*Entry, error) {
 	return s.e, nil
 }
 
-// differ is a comparison under way.
+// differ is a running comparison.
 type differ struct {
 	a, b    side
 	report  func(Change) error
 	changes int64
 }
 
-// step deals with the lower of the two paths and moves on.
+// step handles the lower of the two paths and advances.
 func (d *differ) step() error {
 	var c Change
 	var err error
@@ -167,8 +172,8 @@ func (d *differ) step() error {
 	return nil
 }
 
-// compareEntryPaths orders entries as manifests do. nil, which is past the end, comes
-// last.
+// compareEntryPaths orders entries as manifests do. nil means past the end and
+// sorts last.
 func compareEntryPaths(a, b *Entry) int {
 	switch {
 	case b == nil:
@@ -179,11 +184,11 @@ func compareEntryPaths(a, b *Entry) int {
 	return ComparePaths(a.Path, b.Path)
 }
 
-// judge reports c, whose entries are settled, if they differ.
+// judge reports c if its entries differ. They must be settled.
 func (d *differ) judge(c Change) error {
 	switch {
 	case c.A == nil && c.B == nil:
-		return nil // void here, and void or absent there
+		return nil // void in one manifest, and void or absent in the other
 	case c.A == nil || c.B == nil:
 		c.Ranges = nil
 	default:
@@ -219,15 +224,16 @@ func compareEntries(a, b *Entry) (d Difference) {
 	return d
 }
 
-// runReader hands out a side's pieces, as many at a time as the caller asks for.
+// runReader returns a side's pieces in runs of the length that the caller asks
+// for.
 type runReader struct {
 	*side
 	digest Digest
-	left   uint64 // pieces with this digest not taken yet
+	left   uint64 // pieces with this digest that are not yet consumed
 	ended  bool
 }
 
-// fill reads on until there is a piece, or the pieces have ended.
+// fill reads until there is a piece or the pieces have ended.
 func (r *runReader) fill() error {
 	if r.left > 0 || r.ended {
 		return nil
@@ -245,7 +251,7 @@ func (r *runReader) fill() error {
 }
 
 // comparePieces reads the pieces of both files side by side, to the end of the
-// longer, and notes in c where they differ.
+// longer, and records in c which ranges differ.
 func (d *differ) comparePieces(c *Change) error {
 	a, b := runReader{side: &d.a}, runReader{side: &d.b}
 	pieceBytes := d.a.r.header.PieceBytes
@@ -277,8 +283,8 @@ func (d *differ) comparePieces(c *Change) error {
 	}
 }
 
-// endOf returns where count pieces end in a file. The last piece may be short, and the
-// product may exceed the largest int64.
+// endOf returns the offset at which the first count pieces of a file end. The
+// last piece may be short, and the product may exceed the largest int64.
 func endOf(count, pieceBytes, fileBytes int64) int64 {
 	if count > fileBytes/pieceBytes {
 		return fileBytes
@@ -286,7 +292,8 @@ func endOf(count, pieceBytes, fileBytes int64) int64 {
 	return count * pieceBytes
 }
 
-// add notes that bytes from start to end differ; calls come in ascending order.
+// add records that the bytes from start to end differ; calls come in ascending
+// order.
 func (c *Change) add(start, end int64) {
 	if n := len(c.Ranges); n > 0 && (c.Ranges[n-1].End == start || n == MaxRanges) {
 		c.Ranges[n-1].End = end

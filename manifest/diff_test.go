@@ -28,7 +28,7 @@ func diffTexts(t testing.TB, a, b string) (changes []Change, identical bool, err
 	return changes, identical, err
 }
 
-// told is changes in short, for comparing with what is wanted.
+// told is changes in short form, for comparison with the expected ones.
 func told(changes []Change) (s []string) {
 	for _, c := range changes {
 		switch {
@@ -134,14 +134,15 @@ func TestDiffErrors(t *testing.T) {
 	}
 }
 
-// Diff against a plain comparison of everything in memory, and backwards.
+// Compares Diff, in both directions, with a plain comparison of everything in
+// memory.
 func TestDiffRandomTrees(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
 	for range 300 {
 		h := randomHeader(rng)
 		a := randomItems(rng, h)
 		b := randomItems(rng, h)
-		if rng.IntN(2) == 0 { // much in common
+		if rng.IntN(2) == 0 { // so that the trees have much in common
 			b = slices.Clone(a)
 			for i := range b {
 				if rng.IntN(4) == 0 && b[i].Type == File {

@@ -10,7 +10,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Algorithm is how pieces are digested. The zero value is no algorithm.
+// Algorithm is a digest algorithm for pieces. The zero value is no algorithm.
 //
 //	name    digest     of one piece, in bytes
 //	xxh3    16         XXH3-128, canonical (as xxh128sum prints it)
@@ -18,8 +18,8 @@ import (
 //	crc32c   4         CRC-32C (Castagnoli), big-endian
 //	sha256  32         SHA-256 (FIPS 180-4)
 //
-// Only blake3 and sha256 withstand an attacker who wants two contents with one digest;
-// xxh3 and crc32c find accidents.
+// Only blake3 and sha256 resist deliberate collisions; xxh3 and crc32c detect
+// accidental corruption.
 type Algorithm uint8
 
 // The algorithms. The numbers go over the wire and into roots: never renumber.
@@ -30,7 +30,7 @@ const (
 	SHA256
 )
 
-// algorithms describes each algorithm, by its number.
+// algorithms describes each algorithm, indexed by its number.
 var algorithms = [...]struct {
 	name  string
 	bytes int
@@ -52,8 +52,8 @@ const (
 	DefaultPieceBytes = 1 << 20
 )
 
-// ParseAlgorithm gives the algorithm of that name: "xxh3", "blake3", "crc32c"
-// or "sha256".
+// ParseAlgorithm returns the algorithm with the given name: "xxh3", "blake3",
+// "crc32c" or "sha256".
 func ParseAlgorithm(name string) (Algorithm, error) {
 	for a := XXH3; a.Valid(); a++ {
 		if algorithms[a].name == name {
@@ -63,11 +63,12 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 	return 0, fmt.Errorf("unknown digest algorithm %q", name)
 }
 
-// Valid reports whether a is one of the algorithms. If not, every other method but
-// String panics or returns nonsense: check a value that a peer sent.
+// Valid reports whether a is one of the algorithms. If it is false, every other
+// method except String panics or returns a meaningless value, so values from a
+// peer must be checked.
 func (a Algorithm) Valid() bool { return a >= XXH3 && int(a) < len(algorithms) }
 
-// String gives the name that ParseAlgorithm takes.
+// String returns the name that ParseAlgorithm accepts.
 func (a Algorithm) String() string {
 	if !a.Valid() {
 		return fmt.Sprintf("Algorithm(%d)", uint8(a))
@@ -75,13 +76,14 @@ func (a Algorithm) String() string {
 	return algorithms[a].name
 }
 
-// DigestBytes is how many bytes of a Digest the algorithm uses, from the
-// front; the rest are zero.
+// DigestBytes is the number of bytes of a Digest that the algorithm uses, from
+// the front; the rest are zero.
 func (a Algorithm) DigestBytes() int { return algorithms[a].bytes }
 
-// CheckPieceBytes returns an error unless n may be a piece's size: a power of two from
-// MinPieceBytes to MaxPieceBytes. BLAKE3 needs the power of two, so that a piece is a
-// subtree; the bounds keep a digest list small and a piece in memory.
+// CheckPieceBytes returns an error unless n is a valid piece size: a power of
+// two from MinPieceBytes to MaxPieceBytes. BLAKE3 needs the power of two, so
+// that a piece is a subtree; the bounds keep a digest list small and a piece in
+// memory.
 func CheckPieceBytes(n int64) error {
 	if n < MinPieceBytes || n > MaxPieceBytes || n&(n-1) != 0 {
 		return fmt.Errorf("piece size %d: not a power of two from %d to %d", n, MinPieceBytes, MaxPieceBytes)
@@ -89,7 +91,8 @@ func CheckPieceBytes(n int64) error {
 	return nil
 }
 
-// PieceCount returns how many pieces a file of that size has; an empty file has none.
+// PieceCount returns the number of pieces of a file of the given size; an empty
+// file has none.
 func PieceCount(fileBytes, pieceBytes int64) uint64 {
 	n := fileBytes / pieceBytes
 	if fileBytes%pieceBytes != 0 {
@@ -100,13 +103,13 @@ func PieceCount(fileBytes, pieceBytes int64) uint64 {
 
 // Piece digests piece number index (from 0) of a file cut every pieceBytes.
 // data is the whole piece: pieceBytes long, except the last piece of a file.
-// whole says that it is the file's only piece. It allocates nothing, starts no
+// whole means that it is the file's only piece. It allocates nothing, starts no
 // goroutine and does not keep data.
 //
-// For BLAKE3 the digest is the chaining value of the subtree that the piece is in the
-// file's BLAKE3 tree, which depends on index. The digest of a file's only piece is the
-// file's ordinary BLAKE3 hash. For the other algorithms it is the plain digest of data,
-// and index and whole do not matter.
+// For BLAKE3 the digest is the chaining value of the piece's subtree in the
+// file's BLAKE3 tree, which depends on index. The digest of a file's only piece
+// is the file's ordinary BLAKE3 hash. For the other algorithms it is the plain
+// digest of data, and index and whole do not matter.
 func (a Algorithm) Piece(data []byte, index uint64, pieceBytes int64, whole bool) Digest {
 	switch a {
 	case XXH3:
@@ -121,7 +124,7 @@ func (a Algorithm) Piece(data []byte, index uint64, pieceBytes int64, whole bool
 	panic("manifest: digest of a piece by " + a.String())
 }
 
-// digestXXH3 lays h out canonically: big-endian, high half first.
+// digestXXH3 stores h canonically: big-endian, high half first.
 func digestXXH3(h xxh3.Uint128) (d Digest) {
 	binary.BigEndian.PutUint64(d[:8], h.Hi)
 	binary.BigEndian.PutUint64(d[8:], h.Lo)
@@ -133,16 +136,16 @@ func digestCRC32C(sum uint32) (d Digest) {
 	return d
 }
 
-// AppendHex appends d in lower-case hexadecimal, two characters per byte used.
+// AppendHex appends d in lower-case hexadecimal, two characters per used byte.
 func (a Algorithm) AppendHex(dst []byte, d Digest) []byte {
 	return hex.AppendEncode(dst, d[:a.DigestBytes()])
 }
 
-// Hex is d as AppendHex writes it.
+// Hex returns d as AppendHex writes it.
 func (a Algorithm) Hex(d Digest) string { return string(a.AppendHex(nil, d)) }
 
-// ParseHex reads what AppendHex writes, lower case only, so that a digest has
-// one spelling and a manifest one text. Errors wrap ErrFormat.
+// ParseHex parses the output of AppendHex. It accepts lower case only, so that
+// a digest has one spelling and a manifest one text. Errors wrap ErrFormat.
 func (a Algorithm) ParseHex(s []byte) (d Digest, err error) {
 	if !parseHex(d[:a.DigestBytes()], s) {
 		return Digest{}, fmt.Errorf("%w: %.80q is not a %s digest", ErrFormat, s, a)
@@ -165,7 +168,7 @@ func parseHex(dst, s []byte) bool {
 	return true
 }
 
-// unhex is the value of a lower-case hexadecimal digit, or 255.
+// unhex returns the value of a lower-case hexadecimal digit, or 255.
 func unhex(c byte) byte {
 	switch {
 	case c >= '0' && c <= '9':

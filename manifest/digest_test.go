@@ -15,10 +15,10 @@ import (
 	"lukechampine.com/blake3"
 )
 
-// everyAlgorithm is all of them, for tests that hold for each.
+// everyAlgorithm lists all algorithms, for tests that apply to each.
 var everyAlgorithm = []Algorithm{XXH3, BLAKE3, CRC32C, SHA256}
 
-// randomBytes gives n bytes that depend on n and seed only.
+// randomBytes returns n bytes that depend only on n and seed.
 func randomBytes(n int, seed uint64) []byte {
 	b := make([]byte, n)
 	rng := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(n), byte(n >> 8), byte(n >> 16)})
@@ -26,7 +26,7 @@ func randomBytes(n int, seed uint64) []byte {
 	return b
 }
 
-// fileRoot digests data as a file of its own and returns its root.
+// fileRoot digests data as a whole file and returns its root.
 func fileRoot(a Algorithm, data []byte, pieceBytes int) Digest {
 	t := NewTree(a)
 	whole := len(data) <= pieceBytes
@@ -125,8 +125,8 @@ func TestParseHexRejects(t *testing.T) {
 	}
 }
 
-// blake3Lengths are where BLAKE3's tree changes shape: blocks, chunks, groups
-// of SIMD lanes, pieces of 64 KiB.
+// blake3Lengths returns lengths around the points at which BLAKE3's tree
+// changes shape: blocks, chunks, groups of SIMD lanes, pieces of 64 KiB.
 func blake3Lengths() []int {
 	lengths := []int{0, 1, 63, 64, 65, 1023, 1024, 1025, 2047, 2048, 2049, 3072, 8191, 8192, 8193, 9000}
 	for _, unit := range []int{groupBytes, 64 << 10} {

@@ -1,11 +1,12 @@
-// Package manifest describes what must arrive: entries, the digests of their pieces,
-// and their roots. It knows nothing of how bytes travel, and starts no goroutine.
+// Package manifest describes the files of a copy: entries, the digests of their
+// pieces, and their roots. It does not depend on how data is transferred, and
+// starts no goroutines.
 package manifest
 
 // EntryType is the kind of an entry.
 type EntryType byte
 
-// The kinds, by the letter they have in a manifest.
+// The types, each with its letter in a manifest.
 const (
 	File    EntryType = 'f'
 	Dir     EntryType = 'd'
@@ -15,14 +16,15 @@ const (
 // Entry is one file, directory or symbolic link of a tree.
 type Entry struct {
 	Type EntryType
-	// Path is relative to the tree's top, slash-separated, of any bytes but
-	// NUL, with no empty, "." or ".." component. The top directory itself is ".".
+	// Path is relative to the tree's top, slash-separated, and may contain any
+	// byte except NUL; it has no empty, "." or ".." component. The top
+	// directory itself is ".".
 	Path string
 	// Size is a file's length in bytes; 0 for other entries.
 	Size int64
-	// Mode is the permission bits, 07777.
+	// Mode holds the permission bits, 07777.
 	Mode uint32
-	// MtimeNs is the time of the last change, in nanoseconds since 1970.
+	// MtimeNs is the modification time, in nanoseconds since 1970.
 	MtimeNs int64
 	// Target is the text of a symbolic link.
 	Target string

@@ -2,13 +2,13 @@ package manifest
 
 import "errors"
 
-// The faults of a manifest. Every error of this package that blames its input wraps
-// exactly one of these, and readers add the number of the line.
+// The faults of a manifest. Every error of this package that is caused by its
+// input wraps exactly one of these, and readers add the line number.
 var (
-	// ErrFormat: the format does not allow the text.
+	// ErrFormat: the text violates the format.
 	ErrFormat = errors.New("malformed manifest")
-	// ErrTruncated: the text ends before its last line, so nothing says that the
-	// entries read so far are all.
+	// ErrTruncated: the text ends before its last line, so more entries may
+	// have followed.
 	ErrTruncated = errors.New("manifest is truncated")
 	// ErrVersion: the manifest has a version that this package does not know.
 	ErrVersion = errors.New("unknown manifest version")
@@ -17,7 +17,7 @@ var (
 	ErrOrder = errors.New("manifest entries out of order")
 	// ErrRoot: a root or a count does not match the entries or pieces that it covers.
 	ErrRoot = errors.New("manifest root does not match")
-	// ErrPath: no manifest may hold the path.
+	// ErrPath: the path is not allowed in a manifest.
 	ErrPath = errors.New("invalid path")
 	// ErrEntry: the fields of an entry contradict each other.
 	ErrEntry = errors.New("invalid entry")
@@ -26,6 +26,6 @@ var (
 	ErrIncomparable = errors.New("manifests cannot be compared")
 )
 
-// ErrVoid is no fault of the manifest: its writer began a file of several pieces and
-// could not finish the file, and readers must forget it.
+// ErrVoid is not a fault of the manifest: its writer began a file of several
+// pieces and could not finish it, and readers must drop the file.
 var ErrVoid = errors.New("file was not finished")

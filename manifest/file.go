@@ -22,23 +22,24 @@ import (
 // a reader recognizes it by the first bytes.
 const (
 	zstdSuffix = ".zst"
-	// writeWindowBytes is small because digests do not compress, and names and numbers
-	// compress only with others nearby: a larger window would cost readers memory for
-	// nothing.
+	// writeWindowBytes is small because digests do not compress, and names and
+	// numbers compress only with others nearby: a larger window would use
+	// readers' memory to no benefit.
 	writeWindowBytes = 1 << 20
-	// maxWindowBytes is the window that RFC 8878 recommends every decoder to support.
-	// It bounds the memory that a hostile stream can ask for.
+	// maxWindowBytes is the window that RFC 8878 recommends every decoder to
+	// support. It bounds the memory that a hostile stream can demand.
 	maxWindowBytes = 8 << 20
 )
 
 var zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 
-// source is the text below a Reader, with what has to be closed after it.
+// source is the text that a Reader reads, with what has to be closed
+// afterwards.
 type source struct {
 	text    io.Reader
 	below   faultReader
 	id      Inode
-	name    FileName      // by which it was opened, where that is known
+	name    FileName      // the name by which it was opened, if known
 	decoder *zstd.Decoder // nil if not compressed
 	file    *os.File      // nil if the caller owns it
 }
@@ -80,8 +81,8 @@ func newSource(r io.Reader) (*source, error) {
 	return s, nil
 }
 
-// explain turns an error of reading text into one that names its cause: the stream
-// below, its end, or the compression.
+// explain turns a read error into one that names its cause: the underlying
+// stream, its end, or the compression.
 func (s *source) explain(err error) error {
 	switch {
 	case s.below.fault != nil:
@@ -106,7 +107,7 @@ func (s *source) close() error {
 	return f.Close()
 }
 
-// Open reads the manifest of that name, compressed or not. Close it.
+// Open opens the named manifest, compressed or not. The caller closes it.
 func Open(name string) (*Reader, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -120,9 +121,9 @@ func Open(name string) (*Reader, error) {
 	return startReader(src, name+": ")
 }
 
-// Again returns a new Reader at the start of a manifest that Open opened and that is
-// not closed. It reads the same file, whatever has the file's name now. r is of no use
-// afterwards, and need not be closed.
+// Again returns a new Reader at the start of a manifest that Open opened and
+// that is not closed. It reads the same file even if the name now refers to
+// another one. r must not be used afterwards, and need not be closed.
 func (r *Reader) Again() (*Reader, error) {
 	f := r.source.file
 	r.source.file = nil
@@ -139,21 +140,22 @@ func (r *Reader) Again() (*Reader, error) {
 	return startReader(src, r.name)
 }
 
-// FileWriter is a Writer to a file that gets its name only when it is complete.
-// End it with Commit or Abort; Abort after Commit does nothing, so it can be
-// deferred.
+// FileWriter is a Writer to a file that appears under its name only when it is
+// complete. End it with Commit or Abort; Abort after Commit does nothing, so it
+// can be deferred.
 type FileWriter struct {
 	*Writer
 	name    string
-	temp    string   // empty if the file that has the name is written to
+	temp    string   // empty if the existing file is written to
 	file    *os.File // nil once ended
 	encoder *zstd.Encoder
 }
 
-// Create starts a manifest that will be named name, and replaces a file with that name.
-// If name ends in ".zst" the manifest is compressed. Until Commit it is a hidden file
-// in the same directory. A device, fifo or socket of that name is not replaced: the
-// manifest is written to it. A directory of that name is an error (EISDIR).
+// Create starts a manifest that will be named name, and replaces an existing
+// file of that name. If name ends in ".zst" the manifest is compressed. Until
+// Commit it is a hidden file in the same directory. A device, FIFO or socket of
+// that name is not replaced: the manifest is written to it. If name is a
+// directory, the error is EISDIR.
 func Create(name string, h Header) (*FileWriter, error) {
 	w := &FileWriter{name: name}
 	if err := checkNoDir(name); err != nil {
@@ -162,7 +164,7 @@ func Create(name string, h Header) (*FileWriter, error) {
 	var f *os.File
 	var err error
 	if isSpecial(name) {
-		f, err = os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0) // /dev/stdout may be a log
+		f, err = os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0) // /dev/stdout may be a log file
 	} else {
 		sweep(filepath.Dir(name))
 		if f, err = createTemp(name); err == nil {
@@ -186,13 +188,14 @@ func Create(name string, h Header) (*FileWriter, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("create manifest: %w", err), w.Abort())
 	}
-	w.itself = newItself(f) // below the compression
+	w.itself = newItself(f) // the file itself, without compression
 	w.itself.replacing(name)
 	return w, nil
 }
 
-// checkNoDir refuses a directory's name, which a finished manifest could not take. A link
-// to a directory is replaced, unless a slash follows.
+// checkNoDir refuses the name of a directory, because a finished manifest could
+// not be renamed to it. A link to a directory is replaced, unless a slash
+// follows.
 func checkNoDir(name string) error {
 	stat := os.Lstat
 	if strings.HasSuffix(name, "/") {
@@ -204,8 +207,8 @@ func checkNoDir(name string) error {
 	return nil
 }
 
-// isSpecial reports whether a file of that name must stay what it is: a device,
-// fifo or socket, or one of the links in /dev to what is open, as /dev/stdout.
+// isSpecial reports whether the named file must not be replaced: a device, FIFO
+// or socket, or one of the links in /dev to open files, such as /dev/stdout.
 func isSpecial(name string) bool {
 	st, err := os.Stat(name)
 	if err != nil || st.IsDir() {
@@ -215,19 +218,20 @@ func isSpecial(name string) bool {
 	return !st.Mode().IsRegular() || (err == nil && strings.HasPrefix(abs, "/dev/") && !strings.HasPrefix(abs, "/dev/shm/"))
 }
 
-// createTemp makes a new file beside name, with the permissions that a new file name
-// would get (os.CreateTemp gives them to the owner alone).
+// createTemp makes a new file in the directory of name, with the permissions
+// that os.Create would give it (os.CreateTemp gives them to the owner alone).
 func createTemp(name string) (*os.File, error) {
 	for {
 		temp := filepath.Join(filepath.Dir(name), fmt.Sprintf("%s%016x", tempPrefix, rand.Uint64()))
 		f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 		if err == nil {
-			// The file is locked while in use, which tells it from a leftover. On a
-			// file system without locks nothing is ever cleaned.
+			// The file is locked while in use, which distinguishes it from a
+			// leftover. If the file system has no locks, nothing is ever
+			// cleaned up.
 			_ = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		}
 		if at := (*os.PathError)(nil); errors.As(err, &at) {
-			at.Path = name // nobody has asked for the other one
+			at.Path = name // hide the temporary name, which the caller did not choose
 		}
 		if !errors.Is(err, os.ErrExist) {
 			return f, err
@@ -235,15 +239,15 @@ func createTemp(name string) (*os.File, error) {
 	}
 }
 
-// tempPrefix and 16 hex digits make the name of a manifest that is being written.
+// tempPrefix and 16 hex digits form the name of an unfinished manifest.
 const tempPrefix = ".gdrcp-manifest-"
 
-// leftoverAge is how old a leftover must be: a file that has just been made may not be
-// locked yet.
+// leftoverAge is the minimum age of a leftover: a file that was just created
+// may not be locked yet.
 const leftoverAge = time.Minute
 
-// sweep removes what killed writers left in a directory: old files with a temporary
-// name that belong to this user and that nobody has locked.
+// sweep removes the files that killed writers left in a directory: old files
+// with a temporary name that belong to this user and that nobody has locked.
 func sweep(dir string) {
 	names, _ := filepath.Glob(filepath.Join(escapeGlob(dir), tempPrefix+strings.Repeat("[0-9a-f]", 16)))
 	for _, name := range names {
@@ -257,19 +261,20 @@ func sweep(dir string) {
 		}
 		sys, ok := st.Sys().(*syscall.Stat_t)
 		if ok && int(sys.Uid) == os.Geteuid() && syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
-			_ = os.Remove(name) // a leftover that stays harms nothing
+			_ = os.Remove(name) // a remaining leftover does no harm
 		}
 		f.Close()
 	}
 }
 
-// escapeGlob quotes the characters that filepath.Match would take for a pattern.
+// escapeGlob quotes the characters that filepath.Match treats as special.
 func escapeGlob(s string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(s)
 }
 
-// Commit ends the manifest, makes it durable and gives it its name. If it returns an
-// error, the name is as it was before, unless only the sync of the directory failed.
+// Commit ends the manifest, syncs it and renames it to its name. If it returns
+// an error, the file of that name is unchanged, unless only the sync of the
+// directory failed.
 func (w *FileWriter) Commit() (Summary, error) {
 	if w.file == nil {
 		return Summary{}, fmt.Errorf("commit manifest: %w", os.ErrClosed)
@@ -287,7 +292,7 @@ func (w *FileWriter) Commit() (Summary, error) {
 	return s, nil
 }
 
-// finish is Commit up to the rename.
+// finish does everything in Commit up to the rename.
 func (w *FileWriter) finish() (Summary, error) {
 	s, err := w.Writer.Close()
 	if err != nil {
@@ -315,7 +320,7 @@ func (w *FileWriter) finish() (Summary, error) {
 	return s, nil
 }
 
-// Abort forgets the manifest and removes its file.
+// Abort discards the manifest and removes its file.
 func (w *FileWriter) Abort() error {
 	if w.file == nil {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// names is what lies in dir.
+// names lists dir.
 func names(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -75,8 +75,8 @@ func TestCreateCommitOpen(t *testing.T) {
 	}
 }
 
-// The standard tool reads what Create compresses, with its standard limits.
-// A fifo, or root's /dev/null, is written to and stays what it is.
+// The standard tool reads what Create compresses, with its standard limits. A
+// FIFO, or root's /dev/null, is written to and not replaced.
 func TestCreateOntoFifo(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "fifo")
@@ -208,7 +208,7 @@ func TestCreateAndOpenErrors(t *testing.T) {
 	}
 }
 
-// Neither half of the compression starts goroutines behind its owner's back.
+// Neither compression nor decompression starts goroutines.
 func TestCompressionStartsNoGoroutine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.zst")
 	before := runtime.NumGoroutine()

@@ -23,23 +23,24 @@ import (
 //	l MODE TIME PATH<tab>TARGET
 //	root CONTENT META entries=N bytes=M
 //
-// A manifest with identities has version 2, and before the line of a file there may be
+// In a manifest with identities, which has version 2, the line of a file may be
+// preceded by
 //
 //	i INODE CTIME                           see Identity
 //
-// One space between fields; every line ends in a newline; entries ascend bytewise by
-// path, "." first. MODE is four octal digits, TIME seconds since 1970 with nine
-// decimals, SIZE, N and M are decimal, digests and roots lower-case hexadecimal. In
-// PATH and TARGET a byte that is a control character, of invalid UTF-8, or of a
-// character that would break or reorder the line (hidden, below) is written \xNN, or \n
-// \t \r \\; so is a space at the very end. Neighbouring equal digests are always one
-// run. Without its last line a manifest is truncated. A name may add compression, see
-// Create.
+// One space between fields; every line ends in a newline; entries ascend
+// bytewise by path, "." first. MODE is four octal digits, TIME seconds since
+// 1970 with nine decimals, SIZE, N and M are decimal, digests and roots
+// lower-case hexadecimal. In PATH and TARGET, control characters, bytes of
+// invalid UTF-8, and the bytes of characters that would break or reorder the
+// line (see hidden) are written as \xNN, or \n \t \r \\; so is a space at the
+// very end. Adjacent equal digests always form one run. A manifest without its
+// last line is truncated. The file name may select compression, see Create.
 const (
 	magic   = "gdrcp-manifest"
 	version = "1"
-	// identitiesVersion is the version of manifests with identities. Programs that know
-	// version 1 alone say so, and read nothing.
+	// identitiesVersion is the version of manifests with identities. Programs
+	// that support only version 1 refuse them with an error.
 	identitiesVersion = "2"
 
 	// maxLineBytes bounds a line with its newline. The longest legal one is a
@@ -47,14 +48,14 @@ const (
 	maxLineBytes = 64 << 10
 )
 
-// Header is the content of a manifest's first line.
+// Header is the first line of a manifest.
 type Header struct {
 	Algorithm Algorithm
 	// PieceBytes is the size of every piece except a file's last.
 	PieceBytes int64
 }
 
-// Check returns an error unless h can be a manifest's header.
+// Check returns an error unless h is a valid header.
 func (h Header) Check() error {
 	if !h.Algorithm.Valid() {
 		return fmt.Errorf("%w: digest algorithm %d", ErrFormat, uint8(h.Algorithm))
@@ -65,7 +66,7 @@ func (h Header) Check() error {
 	return nil
 }
 
-// Summary is the content of a manifest's last line.
+// Summary is the last line of a manifest.
 type Summary struct {
 	Content [32]byte // see Roots.Content
 	Meta    [32]byte // see Roots.Meta
@@ -81,7 +82,8 @@ func appendSummary(b []byte, s Summary) []byte {
 	return fmt.Appendf(b, "root %x %x entries=%d bytes=%d\n", s.Content, s.Meta, s.Entries, s.Bytes)
 }
 
-// appendEntry appends e's line. digest is the field before the path of a file.
+// appendEntry appends e's line. digest is the field that precedes a file's
+// path.
 func appendEntry(b []byte, e *Entry, digest []byte) []byte {
 	b = append(b, byte(e.Type), ' ',
 		byte('0'+e.Mode>>9&7), byte('0'+e.Mode>>6&7), byte('0'+e.Mode>>3&7), byte('0'+e.Mode&7), ' ')
@@ -131,8 +133,8 @@ func parseTime(s []byte) (ns int64, ok bool) {
 	return int64(u), u <= math.MaxInt64
 }
 
-// parseDecimal reads a number from 0 to the largest int64 in its one spelling: digits
-// only, no leading zeros.
+// parseDecimal reads a number from 0 to the largest int64 in its canonical
+// spelling: digits only, no leading zeros.
 func parseDecimal(s []byte) (n int64, ok bool) {
 	if len(s) == 0 || len(s) > 19 || (s[0] == '0' && len(s) > 1) {
 		return 0, false
@@ -175,8 +177,8 @@ func hidden(r rune) bool {
 	return false
 }
 
-// appendEscaped appends s in a form that holds no newline or tab and that unescape
-// turns back into s.
+// appendEscaped appends s in a form that contains no newline or tab.
+// appendUnescaped reverses it.
 func appendEscaped(b []byte, s string) []byte {
 	for i := 0; i < len(s); {
 		c := s[i]
@@ -216,7 +218,7 @@ func appendEscape(b []byte, c byte) []byte {
 	return hex.AppendEncode(append(b, `\x`...), []byte{c})
 }
 
-// appendUnescaped appends the text that appendEscaped turned into s.
+// appendUnescaped appends the string that appendEscaped escaped as s.
 func appendUnescaped(b, s []byte) (_ []byte, ok bool) {
 	for len(s) > 0 {
 		n := bytes.IndexByte(s, '\\')

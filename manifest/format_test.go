@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// run is digests as a Reader gives them: count equal ones.
+// run is a number of equal digests, as a Reader returns them.
 type run struct {
 	d     Digest
 	count uint64
 }
 
-// item is an entry with its pieces, as tests hold a manifest in memory.
+// item is an entry with its pieces.
 type item struct {
 	Entry
 	pieces []run
@@ -65,7 +65,7 @@ func writeItems(t testing.TB, w *Writer, items []item) Summary {
 	return s
 }
 
-// manifestText is the text of items.
+// manifestText returns the text of items.
 func manifestText(t testing.TB, h Header, items []item) string {
 	t.Helper()
 	var b strings.Builder
@@ -77,7 +77,7 @@ func manifestText(t testing.TB, h Header, items []item) string {
 	return b.String()
 }
 
-// readItems reads a whole manifest; void files come marked.
+// readItems reads a whole manifest; void files are marked.
 func readItems(r *Reader) (items []item, err error) {
 	for {
 		e, err := r.Next()
@@ -101,7 +101,7 @@ func readItems(r *Reader) (items []item, err error) {
 	}
 }
 
-// fileItem is a file of those pieces, with their root.
+// fileItem is a file of those pieces, with its root.
 func fileItem(h Header, path string, size int64, pieces ...run) item {
 	tree := NewTree(h.Algorithm)
 	for _, p := range pieces {
@@ -110,7 +110,7 @@ func fileItem(h Header, path string, size int64, pieces ...run) item {
 	return item{Entry: Entry{Type: File, Path: path, Size: size, Mode: 0o644, MtimeNs: 1e18, Root: tree.Root()}, pieces: pieces}
 }
 
-// goldenHeader and goldenItems are the manifest that golden is the text of.
+// goldenHeader and goldenItems are the manifest whose text is golden.
 var goldenHeader = Header{CRC32C, 64 << 10}
 
 func goldenItems() []item {
@@ -237,7 +237,7 @@ func TestParseDecimal(t *testing.T) {
 	}
 }
 
-// randomName is a name of bytes that hurt.
+// randomName returns a name with troublesome bytes.
 func randomName(rng *rand.Rand) string {
 	const chars = "aab bc -\\\n\t\r\x01\x7f\x80\xff\xc3\xa9\xe2\x80\xa8\xf0\x9f\x9a\x80.!0~"
 	b := make([]byte, 1+rng.IntN(12))
@@ -250,7 +250,7 @@ func randomName(rng *rand.Rand) string {
 	return "x"
 }
 
-// randomItems is a tree with every kind of entry, in order.
+// randomItems returns a sorted tree with every type of entry.
 func randomItems(rng *rand.Rand, h Header) []item {
 	all := map[string]item{}
 	dirs := []string{""}
@@ -291,7 +291,7 @@ func randomFile(rng *rand.Rand, h Header, path string) item {
 	var pieces []run
 	for left := uint64(count); left > 0; {
 		n := 1 + rng.Uint64N(left)
-		d := leafDigest(h.Algorithm, len(pieces)+2*rng.IntN(8)) // unlike its neighbour
+		d := leafDigest(h.Algorithm, len(pieces)+2*rng.IntN(8)) // differs from its neighbour
 		pieces, left = append(pieces, run{d, n}), left-n
 	}
 	if rng.IntN(100) == 0 { // far too long to hold

@@ -6,16 +6,19 @@ import (
 	"strconv"
 )
 
-// Identity tells a file in its present state from other files of its file system, and from
-// its later states: whatever changes a file changes its ctime (inode(7)), and nobody can
-// set that. It says nothing on another file system.
+// Identity distinguishes a file in its present state from other files of its
+// file system, and from its later states: every change of a file changes its
+// ctime (inode(7)), and programs cannot set the ctime. It is meaningless on
+// another file system.
 type Identity struct {
 	Ino uint64
-	// CtimeNs is when the inode was changed last, in nanoseconds since 1970.
+	// CtimeNs is the time of the inode's last change, in nanoseconds since
+	// 1970.
 	CtimeNs int64
 }
 
-// WithIdentities makes a manifest that can have identities. Call it before the first entry.
+// WithIdentities allows identities in the manifest. Call it before the first
+// entry.
 func (w *Writer) WithIdentities() { w.identities = true }
 
 func (w *Writer) version() string {
@@ -46,7 +49,7 @@ func (w *Writer) appendIdentity(e *Entry) {
 // HasIdentities reports whether the manifest may have identities.
 func (r *Reader) HasIdentities() bool { return r.identities }
 
-// Identity returns the identity of the last entry. ok is false where it has none.
+// Identity returns the identity of the last entry. ok is false if it has none.
 func (r *Reader) Identity() (id Identity, ok bool) {
 	if r.identity == nil {
 		return id, false
@@ -54,8 +57,8 @@ func (r *Reader) Identity() (id Identity, ok bool) {
 	return *r.identity, true
 }
 
-// takeIdentity takes the identity of the next entry, if line has one, and returns the
-// entry's line.
+// takeIdentity reads the identity of the next entry if line is one, and returns
+// the entry's line.
 func (r *Reader) takeIdentity(line []byte) ([]byte, error) {
 	r.identity = nil
 	rest, ok := bytes.CutPrefix(line, []byte("i "))

@@ -11,7 +11,8 @@ import (
 
 var identityHeader = Header{XXH3, MinPieceBytes}
 
-// withIdentities is the text of a manifest of files with identities, and of others.
+// withIdentities returns the text of a manifest of files, some of them with
+// identities.
 func withIdentities(t testing.TB) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -21,7 +22,7 @@ func withIdentities(t testing.TB) string {
 	}
 	w.WithIdentities()
 	piece := func(n int) Digest { return XXH3.Piece(make([]byte, n), 0, MinPieceBytes, n < MinPieceBytes) }
-	w.Identify(Identity{1, 1}) // goes with a file only
+	w.Identify(Identity{1, 1}) // only files have one
 	err = w.WriteEntry(&Entry{Type: Dir, Path: "."})
 	w.Identify(Identity{math.MaxUint64, -1})
 	err = errors.Join(err, w.WriteEntry(&Entry{Type: File, Path: "a", Size: 5, Root: piece(5)}))
@@ -99,7 +100,7 @@ func TestBadIdentities(t *testing.T) {
 	}
 }
 
-// FuzzIdentities: what the reader takes, the writer writes again as it was.
+// FuzzIdentities: the writer reproduces every text that the reader accepts.
 func FuzzIdentities(f *testing.F) {
 	f.Add([]byte(withIdentities(f)))
 	f.Fuzz(func(t *testing.T, text []byte) {

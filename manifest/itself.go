@@ -31,15 +31,15 @@ func idOfInfo(st os.FileInfo) Inode {
 	return Inode{}
 }
 
-// FileName is one name of a file: the inode of its directory and the last component. A file
-// may have others, in trees of hard links with the same last component. The zero FileName is
-// that of no file.
+// FileName is one name of a file: the inode of its directory and the last
+// component. A file may have others, in trees of hard links with the same last
+// component. No file has the zero FileName.
 type FileName struct {
 	Dir  Inode
 	Base string
 }
 
-// nameOf takes a path apart.
+// nameOf splits a path.
 func nameOf(name string) FileName {
 	st, err := os.Stat(filepath.Dir(name))
 	if err != nil {
@@ -48,9 +48,9 @@ func nameOf(name string) FileName {
 	return FileName{idOfInfo(st), filepath.Base(name)}
 }
 
-// NameTaken returns the name that a manifest made by Create(name) takes. It is the zero
-// FileName where the manifest is written to what has the name, and where its directory is
-// missing. It blocks for the disk.
+// NameTaken returns the name that a manifest made by Create(name) takes. It is
+// the zero FileName if the manifest is written to an existing device or FIFO,
+// or if its directory is missing. It accesses the disk.
 func NameTaken(name string) FileName {
 	if isSpecial(name) {
 		return FileName{}
@@ -58,8 +58,9 @@ func NameTaken(name string) FileName {
 	return nameOf(name)
 }
 
-// Replaces reports whether a manifest made by Create(name) takes the name file, or with follow
-// that of what a link at file leads to. It blocks for the disk.
+// Replaces reports whether a manifest made by Create(name) takes the name file
+// or, with follow, the name of the target of a link at file. It accesses the
+// disk.
 func Replaces(name, file string, follow bool) bool {
 	taken := NameTaken(name)
 	if taken == (FileName{}) {
@@ -75,7 +76,8 @@ func Replaces(name, file string, follow bool) bool {
 	})
 }
 
-// isSameFile reports whether two names, of which none is followed, lead to one file.
+// isSameFile reports whether two names refer to the same file. It follows no
+// links.
 func isSameFile(a, b string) bool {
 	one, err := os.Lstat(a)
 	if err != nil {
@@ -98,34 +100,35 @@ func nameOfStream(stream any) FileName {
 	return nameOf(name)
 }
 
-// isOf reports whether an entry of a tree has that name. Where the entry's directory is not
-// known (the zero Inode) its last component decides.
+// isOf reports whether an entry of a tree has that name. If the entry's
+// directory is not known (the zero Inode), only the last component is compared.
 func (n FileName) isOf(entry string, dir Inode) bool {
 	return n.Base != "" && n.Base == path.Base(entry) && (dir == Inode{} || dir == n.Dir)
 }
 
-// itself describes the files that belong to a manifest that is being written. If the
-// manifest is written into the tree that it describes, it must not list them: the
-// finished tree lacks the temporary file, and what has the manifest's name is about to go.
+// itself describes the files that belong to a manifest that is being written.
+// If the manifest is written into the tree that it describes, it must not list
+// them: the finished tree lacks the temporary file, and the file that now has
+// the manifest's name is about to be replaced.
 type itself struct {
 	stream Inode
-	// replaced is what will lose its name, a file or a link, and name is that.
+	// replaced is the file or link that will be replaced, and name is its name.
 	replaced Inode
 	name     FileName
 }
 
 func newItself(out io.Writer) itself { return itself{stream: idOf(out)} }
 
-// replacing notes what has the manifest's name now.
+// replacing records the file that has the manifest's name now.
 func (s *itself) replacing(name string) {
 	if st, err := os.Lstat(name); err == nil {
 		s.replaced, s.name = idOfInfo(st), nameOf(name)
 	}
 }
 
-// IsItself reports whether the entry of a tree is the file that w writes to, or what has the
-// name that the manifest will take. dir is the inode of the entry's directory, or zero where
-// that is not known, and id the entry's own.
+// IsItself reports whether the entry of a tree is the file that w writes to, or
+// the file whose name the manifest will take. dir is the inode of the entry's
+// directory, or zero if that is not known, and id the entry's own.
 func (w *Writer) IsItself(entry string, dir, id Inode) bool {
 	if id == (Inode{}) {
 		return false
@@ -135,8 +138,8 @@ func (w *Writer) IsItself(entry string, dir, id Inode) bool {
 	return id == w.itself.stream || w.itself.name.isOf(entry, dir) && (dir != Inode{} || id == w.itself.replaced)
 }
 
-// IsItself reports whether the entry of a tree is the file that r reads, by the name by which
-// that was opened. dir and id are as for a Writer.
+// IsItself reports whether the entry of a tree is the file that r reads, under
+// the name by which it was opened. dir and id are as for a Writer.
 func (r *Reader) IsItself(entry string, dir, id Inode) bool {
 	if id == (Inode{}) || id != r.source.id {
 		return false

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// parseHeader reads the first line. It checks the version before anything that may
-// depend on it. identities says that files may have one.
+// parseHeader reads the first line. It checks the version before anything that
+// may depend on it. identities is true if files may have identities.
 func parseHeader(line []byte) (h Header, identities bool, err error) {
 	word, rest, _ := bytes.Cut(line, []byte(" "))
 	if string(word) != magic {
@@ -48,8 +48,8 @@ func parseSummary(rest []byte) (s Summary, err error) {
 	return s, nil
 }
 
-// parseEntry reads an entry's line. several says that lines with the entry's pieces
-// follow; otherwise the entry is complete.
+// parseEntry reads an entry's line. several is true if lines with the entry's
+// pieces follow; otherwise the entry is complete.
 func (r *Reader) parseEntry(line []byte) (e *Entry, several bool, err error) {
 	kind, rest, _ := bytes.Cut(line, []byte(" "))
 	mode, rest, _ := bytes.Cut(rest, []byte(" "))
@@ -129,7 +129,7 @@ func (r *Reader) parseRun(line []byte) (d Digest, count uint64, err error) {
 	return d, uint64(n), nil
 }
 
-// unescape reads a name in its one spelling.
+// unescape reads a name and refuses every spelling but the canonical one.
 func (r *Reader) unescape(s []byte) (string, error) {
 	plain, ok := appendUnescaped(r.plain[:0], s)
 	r.plain = plain

@@ -5,17 +5,18 @@ import (
 	"strings"
 )
 
-// Bounds of a path, in bytes. They are Linux's (NAME_MAX and PATH_MAX, less the NUL, in
-// limits.h), so Linux can make every path that passes.
+// Bounds of a path, in bytes. They are Linux's (NAME_MAX and PATH_MAX, less the
+// NUL, in limits.h), so Linux can create every path that passes.
 const (
 	MaxNameBytes = 255
 	MaxPathBytes = 4095
 )
 
-// CheckPath returns an error unless p may be an entry's path: "." alone, or components
-// of 1 to MaxNameBytes bytes joined by single slashes, none of them "." or "..", no
-// NUL, at most MaxPathBytes in all. Joined to a directory, such a path can lead out of
-// the directory only through a symbolic link. Errors wrap ErrPath.
+// CheckPath returns an error unless p is a valid entry path: "." alone, or
+// components of 1 to MaxNameBytes bytes joined by single slashes, none of them
+// "." or "..", no NUL, at most MaxPathBytes in all. Joined to a directory, such
+// a path can lead out of the directory only through a symbolic link. Errors
+// wrap ErrPath.
 func CheckPath(p string) error {
 	switch {
 	case p == ".":
@@ -42,7 +43,7 @@ func CheckPath(p string) error {
 	return nil
 }
 
-// ComparePaths is the order of a manifest's entries, and that of a walk: "."
+// ComparePaths defines the order of a manifest's entries, and of a walk: "."
 // first, then bytewise.
 func ComparePaths(a, b string) int {
 	switch {
@@ -56,15 +57,15 @@ func ComparePaths(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// IsBelow reports whether a path is below that of a directory, however deep.
+// IsBelow reports whether path is below the directory dir, at any depth.
 // Everything is below ".".
 func IsBelow(path, dir string) bool {
 	return dir == "." || len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
 }
 
-// checkTarget returns an error unless t may be the text of a symbolic link: any bytes
-// but NUL, 1 to MaxPathBytes of them, as in symlink(2). It does not check where the
-// link leads: code that follows links must do that.
+// checkTarget returns an error unless t is a valid target of a symbolic link:
+// any bytes but NUL, 1 to MaxPathBytes of them, as in symlink(2). It does not
+// check where the link leads: code that follows links must do that.
 func checkTarget(t string) error {
 	switch {
 	case t == "":
@@ -77,12 +78,12 @@ func checkTarget(t string) error {
 	return nil
 }
 
-// maxMode is all the permission bits an entry can have.
+// maxMode has all the permission bits that an entry can have.
 const maxMode = 0o7777
 
-// Check returns an error unless e's fields are possible and agree with its type:
-// CheckPath accepts the path, only a file has a size or a root, only a link has a
-// target, "." is a directory. Errors wrap ErrPath or ErrEntry.
+// Check returns an error unless e's fields are valid and agree with its type:
+// CheckPath accepts the path, only a file has a size or a root, only a link has
+// a target, "." is a directory. Errors wrap ErrPath or ErrEntry.
 func (e *Entry) Check() error {
 	if err := CheckPath(e.Path); err != nil {
 		return err

@@ -8,12 +8,13 @@ import (
 	"io"
 )
 
-// Reader reads a manifest and checks all of it: see Next. Its memory is bounded for any
-// input, compressed or not: a line, a window of decompression, and the tree of one
-// file. After an error every further call returns it. Errors of the stream below come
-// wrapped; all others wrap ErrFormat, ErrTruncated, ErrVersion, ErrOrder, ErrRoot,
-// ErrPath or ErrEntry and name the line. It is not safe for concurrent use. Entries
-// count as verified only once Next returns io.EOF: until then the last line is unread.
+// Reader reads a manifest and checks all of it: see Next. Its memory is bounded
+// for any input, compressed or not: one line, one decompression window, and the
+// tree of one file. After an error every further call returns it. Errors of the
+// underlying stream are wrapped; all others wrap ErrFormat, ErrTruncated,
+// ErrVersion, ErrOrder, ErrRoot, ErrPath or ErrEntry and name the line. It is
+// not safe for concurrent use. Entries count as verified only once Next returns
+// io.EOF: until then the last line is unread.
 type Reader struct {
 	source *source
 	in     *bufio.Reader
@@ -21,24 +22,25 @@ type Reader struct {
 	header Header
 	roots  *Roots
 	tree   *Tree
-	line   int64  // number of the line being looked at, from 1
+	line   int64  // number of the current line, from 1
 	plain  []byte // one unescaped name, reused
 	again  []byte // that name, escaped again; reused
 
-	entry *Entry // the last Next returned
-	// identities says that the manifest may have some. identity is that of entry, or nil.
+	entry *Entry // the last entry that Next returned
+	// identities is true if the manifest may have identities. identity is that
+	// of entry, or nil.
 	identities bool
 	identity   *Identity
 	// pieceEnd is why NextPiece has no more pieces: io.EOF or ErrVoid; nil while it has
 	// more.
 	pieceEnd error
-	previous Digest // of the run before, if any
-	runs     bool   // there is a run before
+	previous Digest // digest of the previous run, if any
+	runs     bool   // there was a previous run
 	summary  Summary
 	err      error
 }
 
-// NewReader reads the first line. If r begins as a zstd stream does, it is
+// NewReader reads the first line. If r begins with zstd's magic number, it is
 // decompressed. Close frees the Reader's memory; the caller closes r.
 func NewReader(r io.Reader) (*Reader, error) {
 	src, err := newSource(r)
@@ -48,7 +50,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return startReader(src, "")
 }
 
-// startReader reads the first line of src. If that fails, it closes src.
+// startReader reads the first line of src. On an error it closes src.
 func startReader(src *source, name string) (*Reader, error) {
 	m := &Reader{source: src, in: bufio.NewReaderSize(src.text, maxLineBytes), name: name, pieceEnd: io.EOF}
 	line, err := m.readLine()
@@ -64,7 +66,7 @@ func startReader(src *source, name string) (*Reader, error) {
 	return m, nil
 }
 
-// Close ends reading. After Open it closes the file.
+// Close ends reading. If Open opened the file, it closes the file.
 func (r *Reader) Close() error {
 	if r.err == nil {
 		r.err = errors.New("read manifest: closed")
@@ -72,17 +74,18 @@ func (r *Reader) Close() error {
 	return r.source.close()
 }
 
-// Header returns the content of the first line.
+// Header returns the first line.
 func (r *Reader) Header() Header { return r.header }
 
-// Summary returns the content of the last line once Next has returned io.EOF; before
-// that, the zero Summary.
+// Summary returns the last line once Next has returned io.EOF; before that, the
+// zero Summary.
 func (r *Reader) Summary() Summary { return r.summary }
 
-// Next returns the next entry, which the caller then owns. A file of at most one piece
-// has its Root. A file of several pieces gets its Root once NextPiece, SkipPieces or
-// the next Next has come to the file's end, where it may turn out void. Next returns
-// io.EOF if the last line agrees with all lines before it, and nothing comes after it.
+// Next returns the next entry, which belongs to the caller. A file of at most
+// one piece has its Root. A file of several pieces gets its Root once
+// NextPiece, SkipPieces or the following Next has reached the end of the file,
+// and only then is it known whether the file is void. Next returns io.EOF if
+// the last line agrees with all lines before it, and nothing follows it.
 func (r *Reader) Next() (*Entry, error) {
 	if err := r.SkipPieces(); err != nil && !errors.Is(err, ErrVoid) {
 		return nil, err
@@ -125,10 +128,10 @@ func (r *Reader) Next() (*Entry, error) {
 	return e, nil
 }
 
-// NextPiece returns the next digest of the last entry's pieces, and how many pieces in
-// a row have it (at least 1). After the last piece it returns io.EOF, with the entry's
-// Root set and checked, or ErrVoid if the entry must be forgotten. Only files have
-// pieces.
+// NextPiece returns the next digest of the last entry's pieces, and how many
+// pieces in a row have it (at least 1). After the last piece it returns io.EOF,
+// with the entry's Root set and checked, or ErrVoid if the entry must be
+// dropped. Only files have pieces.
 func (r *Reader) NextPiece() (d Digest, count uint64, err error) {
 	if r.err != nil {
 		return Digest{}, 0, r.err
@@ -163,7 +166,7 @@ func (r *Reader) NextPiece() (d Digest, count uint64, err error) {
 	return d, count, nil
 }
 
-// endFile takes the end line of a file that has total pieces.
+// endFile handles the end line of a file that has total pieces.
 func (r *Reader) endFile(root []byte, total uint64) error {
 	if string(root) == "-" {
 		r.pieceEnd = ErrVoid
@@ -185,8 +188,8 @@ func (r *Reader) endFile(root []byte, total uint64) error {
 	return nil
 }
 
-// SkipPieces checks the rest of the last entry's pieces. It returns nil with the
-// entry's Root set, or ErrVoid if the entry must be forgotten.
+// SkipPieces checks the rest of the last entry's pieces. It returns nil with
+// the entry's Root set, or ErrVoid if the entry must be dropped.
 func (r *Reader) SkipPieces() error {
 	for {
 		_, _, err := r.NextPiece()
@@ -200,7 +203,8 @@ func (r *Reader) SkipPieces() error {
 	}
 }
 
-// end takes the last line, less its first word, and checks that no line follows.
+// end handles the last line, without its first word, and checks that no line
+// follows.
 func (r *Reader) end(rest []byte) error {
 	want := r.roots.Summary()
 	got, err := parseSummary(rest)
@@ -244,7 +248,8 @@ func (r *Reader) readLine() ([]byte, error) {
 	return nil, r.source.explain(err)
 }
 
-// fail ends r with err, which is about the last line that was read.
+// fail records err, about the last line that was read, as the error that ends
+// r.
 func (r *Reader) fail(err error) error {
 	if r.err == nil {
 		r.err = fmt.Errorf("read manifest: %sline %d: %w", r.name, r.line, err)

@@ -15,7 +15,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// readAll reads text to its end and returns what stopped it, nil for a correct end.
+// readAll reads text to its end and returns the error that stopped it, nil at a
+// correct end.
 func readAll(text io.Reader) ([]item, error) {
 	r, err := NewReader(text)
 	if err != nil {
@@ -31,7 +32,7 @@ func readAll(text io.Reader) ([]item, error) {
 	return items, errors.Join(err, r.Close())
 }
 
-// compressed is text as one zstd frame.
+// compressed returns text as one zstd frame.
 func compressed(t testing.TB, text string, opts ...zstd.EOption) []byte {
 	t.Helper()
 	enc, err := zstd.NewWriter(nil, append(opts, zstd.WithEncoderConcurrency(1))...)
@@ -42,7 +43,8 @@ func compressed(t testing.TB, text string, opts ...zstd.EOption) []byte {
 	return enc.EncodeAll([]byte(text), nil)
 }
 
-// Every way of cutting a manifest short is seen, and none as a complete one.
+// Every truncation of a manifest is detected, and none passes for a complete
+// one.
 func TestReaderTruncatedAnywhere(t *testing.T) {
 	for n := range len(golden) {
 		if _, err := readAll(strings.NewReader(golden[:n])); !errors.Is(err, ErrTruncated) {
@@ -57,7 +59,7 @@ func TestReaderTruncatedAnywhere(t *testing.T) {
 	}
 }
 
-// Any other byte in the place of any byte is seen, or is a void file's.
+// Every changed byte is detected, unless it belongs to a void file.
 func TestReaderSeesEveryFlippedByte(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	for i := range golden {
@@ -77,7 +79,7 @@ const (
 	rejectFile = "f 0644 0.000000000 131072 * f\n"
 )
 
-// rejected is what a reader refuses, why, and in which line.
+// rejected lists texts that a reader refuses, with the error and the line.
 var rejected = map[string]struct {
 	text string
 	want error
@@ -175,8 +177,8 @@ func TestReaderSmallReads(t *testing.T) {
 	}
 }
 
-// The root of a file of several pieces is there when its pieces have been
-// read, and not before.
+// The root of a file of several pieces is known when its pieces have been read,
+// and not before.
 func TestReaderRootAfterPieces(t *testing.T) {
 	r, err := NewReader(strings.NewReader(golden))
 	if err != nil {
@@ -230,7 +232,7 @@ func TestReaderZstdHostile(t *testing.T) {
 		if used := after.TotalAlloc - before.TotalAlloc; used > 4*maxWindowBytes {
 			t.Errorf("%s: %d bytes allocated for %d", name, used, len(c.data))
 		}
-		if name == "garbage after" { // fewer bytes than a frame's head is a cut one
+		if name == "garbage after" { // fewer bytes than a frame's header count as truncated
 			if !errors.Is(err, ErrFormat) && !errors.Is(err, ErrTruncated) {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -255,8 +257,9 @@ func TestReaderClosed(t *testing.T) {
 	}
 }
 
-// checkReadable reads text. Whatever the reader accepts of it, up to its end or
-// to what it refused, must be the one text of what it read.
+// checkReadable reads text. The part that the reader accepts, up to its end or
+// to the point of refusal, must be the canonical text of the entries that it
+// returned.
 func checkReadable(t *testing.T, text []byte) {
 	r, err := NewReader(bytes.NewReader(text))
 	if err != nil {
@@ -264,7 +267,7 @@ func checkReadable(t *testing.T, text []byte) {
 	}
 	defer r.Close()
 	if r.HasIdentities() {
-		return // FuzzIdentities tries them
+		return // FuzzIdentities covers them
 	}
 	items, err := readItems(r)
 	again := manifestText(t, r.Header(), items)

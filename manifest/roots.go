@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// Roots makes the two roots of a tree of files from its entries, in bytewise
-// order of path. Both are BLAKE3-256, whatever digests the pieces have, of
+// Roots computes the two roots of a tree of files from its entries, in bytewise
+// order of path. Whatever algorithm the pieces use, both are BLAKE3-256 of
 //
 //	label            u8 length, then "gdrcp content 1" or "gdrcp meta 1"
 //	algorithm        u8 length, then its name
@@ -27,11 +27,11 @@ import (
 //	mode             u32
 //	time of change   u64: nanoseconds since 1970, two's complement
 //
-// with all integers little-endian. Every field has its length before it, so different
-// entries never give the same bytes.
+// with all integers little-endian. Every field is preceded by its length, so
+// different entries never yield the same bytes.
 //
-// NewRoots makes a Roots, which is not safe for concurrent use. It takes about 40 KiB,
-// however many entries it gets.
+// NewRoots makes a Roots, which is not safe for concurrent use. It uses about
+// 40 KiB, regardless of the number of entries.
 type Roots struct {
 	algorithm Algorithm
 	content   blake3Stream
@@ -42,8 +42,8 @@ type Roots struct {
 	placed  bool   // an entry has been placed
 	entries int64
 	bytes   int64
-	// leaves are the lengths, in rising order, of the prefixes of prev that are entries
-	// but no directories: nothing may lie below them.
+	// leaves are the lengths, in ascending order, of the prefixes of prev that
+	// are entries but not directories: nothing may be below them.
 	leaves []int
 }
 
@@ -64,11 +64,11 @@ func (r *Roots) start(s *blake3Stream, label string, pieceBytes int64) {
 	s.write(binary.LittleEndian.AppendUint64(nil, uint64(pieceBytes)))
 }
 
-// Add adds the next entry; a file's Root must be set. An error leaves r as it was.
-// Errors: those of Entry.Check; ErrOrder if e's path does not come after the last path
-// bytewise ("." comes before all); ErrEntry if the path leads through an entry that is
-// no directory, or the sum of the sizes does not fit an int64. r keeps e.Path until the
-// next Add.
+// Add adds the next entry; a file's Root must be set. On an error r is
+// unchanged. Errors: those of Entry.Check; ErrOrder if e's path does not come
+// after the last path bytewise ("." comes before all); ErrEntry if the path
+// leads through an entry that is not a directory, or the sum of the sizes does
+// not fit an int64. r keeps e.Path until the next Add.
 func (r *Roots) Add(e *Entry) error {
 	if err := r.place(e); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (r *Roots) Add(e *Entry) error {
 	return nil
 }
 
-// cover puts a placed entry under the roots.
+// cover adds a placed entry to the roots.
 func (r *Roots) cover(e *Entry) {
 	r.addContent(e)
 	r.addMeta(e)
@@ -85,8 +85,8 @@ func (r *Roots) cover(e *Entry) {
 	r.bytes += e.Size
 }
 
-// place checks e and its place in the order and in the tree, and notes its path: the
-// next entry must come after e, whether or not e gets covered.
+// place checks e and its place in the order and in the tree, and records its
+// path: the next entry must come after e, whether or not e is covered.
 func (r *Roots) place(e *Entry) error {
 	if err := e.Check(); err != nil {
 		return err
@@ -153,10 +153,11 @@ func (r *Roots) addMeta(e *Entry) {
 // the entries so far. It is printed as 64 hex digits.
 func (r *Roots) Content() [32]byte { return r.content.sum() }
 
-// Meta returns the root over paths, modes and times of the entries so far.
+// Meta returns the root over paths, modes and modification times of the entries
+// so far.
 func (r *Roots) Meta() [32]byte { return r.meta.sum() }
 
-// Entries is how many entries have been added.
+// Entries is the number of entries that have been added.
 func (r *Roots) Entries() int64 { return r.entries }
 
 // Bytes is the sum of the files' sizes.

@@ -13,7 +13,7 @@ import (
 	"lukechampine.com/blake3"
 )
 
-// smallTree is a tree with an entry of each kind.
+// smallTree returns a tree with an entry of each type.
 func smallTree(a Algorithm) []Entry {
 	return []Entry{
 		{Type: Dir, Path: ".", Mode: 0o755, MtimeNs: 1},
@@ -24,7 +24,7 @@ func smallTree(a Algorithm) []Entry {
 	}
 }
 
-// rootsOf is content and meta root of entries, as 128 hex digits.
+// rootsOf returns the content and meta roots of entries, as 128 hex digits.
 func rootsOf(t *testing.T, a Algorithm, pieceBytes int64, entries []Entry) string {
 	t.Helper()
 	r := NewRoots(a, pieceBytes)
@@ -76,7 +76,7 @@ func TestRootsCover(t *testing.T) {
 		"missing": {both, func(e []Entry) []Entry { return append(e[:2], e[3:]...) }},
 	} {
 		ref := base
-		if name == "type" { // a link has nothing below it: compare without d/link
+		if name == "type" { // nothing can be below a link: compare without d/link
 			ref = rootsOf(t, XXH3, 1<<20, smallTree(XXH3)[:4])
 		}
 		got := rootsOf(t, XXH3, 1<<20, c.change(smallTree(XXH3)))
@@ -101,7 +101,7 @@ func TestRootsRefuse(t *testing.T) {
 	huge := func(p string) Entry { return Entry{Type: File, Path: p, Size: math.MaxInt64} }
 	for name, c := range map[string]struct {
 		entries []Entry
-		want    error // of the last; those before must pass
+		want    error // of the last entry; those before it must pass
 	}{
 		"twice":                 {[]Entry{file("a"), file("a")}, ErrOrder},
 		"descending":            {[]Entry{file("b"), file("a")}, ErrOrder},
@@ -147,7 +147,7 @@ func TestRootsCounts(t *testing.T) {
 	}
 }
 
-// Golden roots: changing any of them makes old manifests unreadable.
+// Golden roots: if any of them changes, old manifests become unreadable.
 func TestRootsGolden(t *testing.T) {
 	const want = "f13e1ff817c1bafe216b23aac32d5e2ee61cfb3094540d09f526d9679926b7ec" +
 		"6310dace1f2399efd87f391b8283e6ca3927a5af4103612acdcbd42f1a7899d6"
@@ -164,7 +164,7 @@ func TestStreamIsBLAKE3(t *testing.T) {
 		var sofar int
 		for sofar < len(data) {
 			n := min(rng.IntN(1<<rng.IntN(18)), len(data)-sofar)
-			if rng.IntN(4) == 0 { // meet the edges
+			if rng.IntN(4) == 0 { // hit the edges
 				n = min(groupBytes-sofar%groupBytes, len(data)-sofar)
 			}
 			if n%2 == 0 {
@@ -199,7 +199,7 @@ func TestRootsAddDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// manyFiles is n files in ascending order of path.
+// manyFiles returns n files in ascending order of path.
 func manyFiles(n int) []Entry {
 	entries := make([]Entry, n)
 	for i := range entries {

@@ -9,11 +9,11 @@ import (
 	"lukechampine.com/blake3/guts"
 )
 
-// Tree makes a file's root from the digests of its pieces, in order. It is a
-// binary Merkle tree that collapses as it fills: whatever the file's length it
-// holds one digest per level, 2 KiB in all. Left of any node lies the largest
-// power of two of pieces that leaves something for its right (BLAKE3's shape,
-// and RFC 6962's).
+// Tree computes a file's root from the digests of its pieces, in order. It is a
+// binary Merkle tree that collapses as it fills: it holds one digest per level,
+// 2 KiB in all, whatever the file's length. The left side of a node has the
+// largest power of two of pieces that leaves at least one for its right side
+// (BLAKE3's shape, and RFC 6962's).
 //
 //	pieces  root, xxh3 crc32c sha256           root, blake3
 //	0       H("")                              BLAKE3("")
@@ -21,18 +21,18 @@ import (
 //	more    H(0x01 || left || right),          BLAKE3 of the file: parent nodes
 //	        leaves being the pieces' digests   over the pieces' chaining values
 //
-// All roots are DigestBytes long. The 0x01 keeps a node from being taken for a piece
-// that happens to hold two digests. The file's size, which goes with every root, keeps
-// one piece and several from being confused. NewTree makes a Tree, which is not safe
-// for concurrent use.
+// All roots are DigestBytes long. The 0x01 distinguishes a node from a piece
+// that happens to contain two digests. The file's size, which accompanies every
+// root, distinguishes one piece from several. NewTree makes a Tree, which is
+// not safe for concurrent use.
 type Tree struct {
 	algorithm Algorithm
-	// subtrees has the complete subtrees by height; bit i of count says that
+	// subtrees has the complete subtrees by height; if bit i of count is set,
 	// subtrees[i] is occupied. count is the pieces in them: all but the last.
 	subtrees [64]Digest
 	count    uint64
-	// last is held back: only the top node of a BLAKE3 tree is hashed as a root, and
-	// only the end shows which node that is.
+	// last is held back: only the top node of a BLAKE3 tree is hashed as a
+	// root, and which node that is becomes known at the end.
 	last    Digest
 	hasLast bool
 	// buf is a node's input. A variable on the stack would escape to the heap, because
@@ -40,14 +40,14 @@ type Tree struct {
 	buf [1 + 2*len(Digest{})]byte
 }
 
-// NewTree returns the tree of a file without pieces. The digests pushed must
-// be a's.
+// NewTree returns the tree of a file without pieces. All digests pushed must be
+// of algorithm a.
 func NewTree(a Algorithm) *Tree { return &Tree{algorithm: a} }
 
 // Reset makes t the tree of a file without pieces again.
 func (t *Tree) Reset() { t.count, t.hasLast = 0, false }
 
-// Pieces is how many pieces have been pushed.
+// Pieces is the number of pieces pushed.
 func (t *Tree) Pieces() uint64 {
 	if t.hasLast {
 		return t.count + 1
@@ -63,8 +63,9 @@ func (t *Tree) Push(d Digest) {
 	t.last, t.hasLast = d, true
 }
 
-// PushRun adds the same digest n times (fewer than 1<<63 in all). Its time grows with
-// the logarithm of n, so one line of a manifest cannot make a reader work for hours.
+// PushRun adds the same digest n times (fewer than 1<<63 in all). Its time
+// grows with the logarithm of n, so a single line of a manifest cannot keep a
+// reader busy for hours.
 func (t *Tree) PushRun(d Digest, n uint64) {
 	if n == 0 {
 		return
@@ -112,9 +113,9 @@ func (t *Tree) Root() Digest {
 	return d
 }
 
-// Nodes appends to nodes what stands for the pieces pushed so far: the digests of the
-// complete subtrees, from the left, and the digest of the last piece. They are at most
-// 65, and none where no piece was pushed.
+// Nodes appends to nodes the digests that represent the pieces pushed so far:
+// those of the complete subtrees, from the left, and that of the last piece.
+// There are at most 65, and none if no piece was pushed.
 func (t *Tree) Nodes(nodes []Digest) []Digest {
 	for rest := t.count; rest != 0; {
 		h := bits.Len64(rest) - 1
@@ -127,7 +128,8 @@ func (t *Tree) Nodes(nodes []Digest) []Digest {
 	return nodes
 }
 
-// NodeCount is how many digests Nodes returns for so many pieces.
+// NodeCount is the number of digests that Nodes returns after the given number
+// of pieces.
 func NodeCount(pieces uint64) int {
 	if pieces == 0 {
 		return 0
@@ -135,8 +137,8 @@ func NodeCount(pieces uint64) int {
 	return bits.OnesCount64(pieces-1) + 1
 }
 
-// TreeOf returns the tree of which Nodes returned nodes after so many pieces. ok is
-// false where nodes are not as many as such a tree has.
+// TreeOf returns the tree whose Nodes, after the given number of pieces, are
+// nodes. ok is false if nodes has the wrong length.
 func TreeOf(a Algorithm, pieces uint64, nodes []Digest) (t *Tree, ok bool) {
 	if pieces == 0 || pieces > 1<<62 || len(nodes) != NodeCount(pieces) {
 		return nil, false
@@ -152,7 +154,8 @@ func TreeOf(a Algorithm, pieces uint64, nodes []Digest) (t *Tree, ok bool) {
 	return t, true
 }
 
-// node returns the digest of a node; root says that the node is the tree's top.
+// node returns the digest of a node; root means that the node is the tree's
+// top.
 func (t *Tree) node(left, right Digest, root bool) Digest {
 	if t.algorithm == BLAKE3 {
 		n := guts.ParentNode(cvDigest(left), cvDigest(right), &guts.IV, 0)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// leafDigest is some digest of a's length.
+// leafDigest returns a digest of a's length that depends on i.
 func leafDigest(a Algorithm, i int) Digest {
 	return a.Piece([]byte{byte(i), byte(i >> 8)}, 0, DefaultPieceBytes, false)
 }
@@ -53,7 +53,7 @@ func TestTreeRootByDefinition(t *testing.T) {
 	}
 }
 
-// Golden roots: changing any of them makes old manifests unreadable.
+// Golden roots: if any of them changes, old manifests become unreadable.
 func TestTreeGolden(t *testing.T) {
 	want := map[Algorithm]string{
 		XXH3:   "79411c6cf9852ff016c3128eda61275e",
@@ -86,7 +86,8 @@ func TestPushRunIsManyPushes(t *testing.T) {
 	}
 }
 
-// A run as long as the longest file can have: seconds would mean a loop over it.
+// A run as long as the longest possible file: if it takes seconds, there is a
+// loop over the run.
 func TestPushRunLongest(t *testing.T) {
 	tree, d := NewTree(XXH3), leafDigest(XXH3, 1)
 	tree.PushRun(d, 1<<46+1)
@@ -125,8 +126,8 @@ func BenchmarkTreePush(b *testing.B) {
 	}
 }
 
-// TestTreesFromNodes: what stands for the first pieces of a file makes a tree to which the
-// rest can be added.
+// TestTreesFromNodes: the nodes of a file's first pieces make a tree to which
+// the rest can be added.
 func TestTreesFromNodes(t *testing.T) {
 	for _, a := range []Algorithm{XXH3, BLAKE3, CRC32C, SHA256} {
 		const pieces = 70

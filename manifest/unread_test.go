@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestUnread: what is below something unread is held, and nothing is kept of what is over
-// or comes out of order.
+// TestUnread: Holds is true for paths below an unread one, and paths that are
+// passed or out of order are not kept.
 func TestUnread(t *testing.T) {
 	var u Unread
 	for _, path := range []string{"a", "b/c"} {

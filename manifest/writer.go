@@ -6,18 +6,20 @@ import (
 	"io"
 )
 
-// Writer writes a manifest as its entries come, in the order that Roots requires. It
-// holds back at most a buffer. The text is no complete manifest before Close. After an
-// error of the stream below every further call returns an error. A call that refuses
-// its arguments changes nothing. A Writer is not safe for concurrent use.
+// Writer writes a manifest entry by entry, in the order that Roots requires. It
+// buffers at most one buffer. The text is not a complete manifest before Close.
+// After an error of the underlying stream every further call returns an error.
+// A call that refuses its arguments changes nothing. A Writer is not safe for
+// concurrent use.
 type Writer struct {
 	out    *bufio.Writer
 	itself itself
 	header Header
-	// identities says that files may have one. identity is that of the next file, or nil.
+	// identities is true if files may have identities. identity is that of the
+	// next file, or nil.
 	identities bool
 	identity   *Identity
-	begun      bool // the first line is written
+	begun      bool // the first line has been written
 	roots      *Roots
 	tree       *Tree
 	line       []byte // one line, reused
@@ -25,7 +27,7 @@ type Writer struct {
 	open    bool  // between BeginFile and its end
 	entry   Entry // the open file
 	run     Digest
-	runs    uint64 // how many of run are not written yet
+	runs    uint64 // pieces of run that are not written yet
 	closed  bool
 	summary Summary
 }
@@ -60,7 +62,7 @@ func (w *Writer) flushLine() error {
 	return nil
 }
 
-// misuse is the error of a call out of turn.
+// misuse is the error of an invalid call.
 func misuse(what string) error { return fmt.Errorf("write manifest: %w: %s", ErrEntry, what) }
 
 // WriteEntry writes a directory, a link, or a file of at most one piece whose
@@ -83,7 +85,7 @@ func (w *Writer) WriteEntry(e *Entry) error {
 	return w.writeCovered(e)
 }
 
-// checkEmpty refuses an empty file whose root is not the digest of nothing.
+// checkEmpty refuses an empty file whose root is not the digest of no bytes.
 func checkEmpty(a Algorithm, e *Entry) error {
 	if e.Size == 0 && e.Root != a.Piece(nil, 0, MinPieceBytes, true) {
 		return fmt.Errorf("%w: %q is empty, but its digest is not that of an empty file", ErrRoot, e.Path)
@@ -91,7 +93,8 @@ func checkEmpty(a Algorithm, e *Entry) error {
 	return nil
 }
 
-// writeCovered writes the one line of a placed entry and covers it.
+// writeCovered writes the single line of a placed entry and adds the entry to
+// the roots.
 func (w *Writer) writeCovered(e *Entry) error {
 	var hex [2 * len(Digest{})]byte
 	w.appendIdentity(e)
@@ -102,7 +105,7 @@ func (w *Writer) writeCovered(e *Entry) error {
 
 // BeginFile starts a file of any number of pieces, whose Root is not known yet:
 // call PieceRun for all its pieces in order, then EndFile, or VoidFile at any
-// point. e is copied.
+// time. e is copied.
 func (w *Writer) BeginFile(e *Entry) error {
 	if w.open || w.closed {
 		return misuse("a file inside a file or after the end")
@@ -116,7 +119,7 @@ func (w *Writer) BeginFile(e *Entry) error {
 	w.open, w.entry, w.runs = true, *e, 0
 	w.tree.Reset()
 	if w.single() {
-		return nil // its one line has its digest
+		return nil // its line needs its digest, which is not known yet
 	}
 	w.appendIdentity(e)
 	w.line = appendEntry(w.line, e, []byte("*"))
@@ -187,8 +190,8 @@ func (w *Writer) EndFile(root Digest) error {
 	return w.flushLine()
 }
 
-// VoidFile gives up the open file, which cannot be read to its end: readers will drop
-// the file, and the roots and counts leave it out.
+// VoidFile voids the open file, which could not be read to its end: readers
+// will drop it, and the roots and counts exclude it.
 func (w *Writer) VoidFile() error {
 	if !w.open {
 		return misuse("the end of no file")
@@ -205,8 +208,8 @@ func (w *Writer) VoidFile() error {
 	return w.flushLine()
 }
 
-// Close writes the last line and returns its content. It flushes into the stream below,
-// but does not close it. A second Close does nothing.
+// Close writes the last line and returns its content. It flushes to the
+// underlying stream, but does not close it. A second Close does nothing.
 func (w *Writer) Close() (Summary, error) {
 	if w.closed {
 		return w.summary, nil

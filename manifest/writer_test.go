@@ -15,7 +15,7 @@ func TestNewWriterRefusesHeader(t *testing.T) {
 	}
 }
 
-// refuse complains unless err, of the call described, is want.
+// refuse fails the test unless err, the error of the described call, is want.
 func refuse(t *testing.T, what string, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
@@ -23,7 +23,7 @@ func refuse(t *testing.T, what string, err, want error) {
 	}
 }
 
-// A refused call changes nothing: the text is as if it had not been made.
+// A refused call changes nothing: the text is the same as without it.
 func TestWriterRefusesMisuse(t *testing.T) {
 	var text strings.Builder
 	w, err := NewWriter(&text, goldenHeader)
@@ -58,7 +58,8 @@ func TestWriterRefusesMisuse(t *testing.T) {
 	}
 }
 
-// misuseOpenFile writes it, with everything in between that a file refuses.
+// misuseOpenFile writes it, and in between makes every call that an open file
+// refuses.
 func misuseOpenFile(t *testing.T, w *Writer, it item) {
 	t.Helper()
 	if err := w.BeginFile(&it.Entry); err != nil {
@@ -100,7 +101,7 @@ func TestWriterVoidSmallFile(t *testing.T) {
 	}
 }
 
-// fullDisk takes some bytes and then none.
+// fullDisk accepts left bytes and then fails.
 type fullDisk struct{ left int }
 
 var errFull = errors.New("disk full")

@@ -9,8 +9,9 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// zeros is the buffer from which holes are digested. It is never written, so it stays
-// in the kernel's shared zero page, and one group of it in the first-level cache.
+// zeros is the buffer from which holes are digested. It is never written, so
+// the kernel backs it with the shared zero page, and one group of it remains in
+// the first-level cache.
 var zeros [MinPieceBytes]byte
 
 // zeroTable holds the digest of a full piece of zeros for every algorithm but BLAKE3
@@ -20,15 +21,15 @@ var zeroTable [len(algorithms)][15]struct {
 	digest Digest
 }
 
-// ZeroPiece is Piece for n zero bytes that need not be read or held: holes are neither
-// read nor sent. After its first calls it allocates nothing. It is safe for concurrent
-// use.
+// ZeroPiece is Piece for n zero bytes that need not be in memory: holes are
+// neither read nor sent. After its first calls it allocates nothing. It is safe
+// for concurrent use.
 //
-// A full piece by xxh3, crc32c or sha256 costs a table look-up after the first. The
-// last, shorter piece of a file is digested for real, from a buffer that stays in the
-// cache. BLAKE3 mixes each chunk's number into its chaining value, so no two zero
-// pieces have the same digest, and each is digested for real, at the speed of the
-// processor (some 4 GB/s with AVX-512, 0.25 ms per MiB).
+// With xxh3, crc32c or sha256 a full piece is a table look-up after the first.
+// The last, shorter piece of a file is digested from a buffer that remains in
+// the cache. BLAKE3 mixes each chunk's number into its chaining value, so no
+// two zero pieces have the same digest, and each is computed, at the speed of
+// the processor (some 4 GB/s with AVX-512, 0.25 ms per MiB).
 func (a Algorithm) ZeroPiece(n int, index uint64, pieceBytes int64, whole bool) Digest {
 	if a == BLAKE3 {
 		return blake3Piece(nil, n, index, pieceBytes, whole)

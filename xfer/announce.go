@@ -22,7 +22,7 @@ func (s *source) announce(ctx context.Context) error {
 	defer w.Close()
 	w.EndWith(ctx)
 	s.session.avoid(w, s.called)
-	if s.session.client && s.session.into != nil {
+	if s.session.Client && s.session.into != nil {
 		p := Place{Name: s.called[0], Single: !s.tree.HasTop(), Inside: s.session.into.Leaf == ""}
 		if len(s.called) > 1 {
 			p = Place{Inside: true}
@@ -212,7 +212,7 @@ func (a *announcer) refuse(path string, outcome Outcome, err error) error {
 
 // tellRefused tells the sink of an entry that is never announced.
 func (a *announcer) tellRefused(path string, x *wire.Exception) error {
-	return a.src.session.ctl.send(a.ctx, wire.MsgFail, append(wire.AppendException(nil, x), path...))
+	return a.src.session.Ctl.Send(a.ctx, wire.MsgFail, append(wire.AppendException(nil, x), path...))
 }
 
 // noEntry stands for an entry that was never announced.
@@ -237,7 +237,7 @@ func (a *announcer) flush() error {
 	a.src.window.announced = a.pending[len(a.pending)-1].id + 1
 	a.src.sender.mu.Unlock()
 	a.src.tally.Step()
-	err := a.src.session.ctl.send(a.ctx, wire.MsgEntries, a.body)
+	err := a.src.session.Ctl.Send(a.ctx, wire.MsgEntries, a.body)
 	a.body, a.pending = a.body[:0], a.pending[:0]
 	return err
 }
@@ -257,7 +257,7 @@ func (a *announcer) waitForRoom(xattrBytes int) error {
 	}
 	if !a.totalSent {
 		a.totalSent = true
-		if err := a.src.session.ctl.send(a.ctx, wire.MsgTotal, a.total.Encode()); err != nil {
+		if err := a.src.session.Ctl.Send(a.ctx, wire.MsgTotal, a.total.Encode()); err != nil {
 			return err
 		}
 	}
@@ -286,11 +286,11 @@ func (a *announcer) finish() error {
 	if a.src.stream == nil {
 		a.src.tally.SetTotalKnown(true)
 	}
-	if err := a.src.session.ctl.send(a.ctx, wire.MsgTotal, a.total.Encode()); err != nil {
+	if err := a.src.session.Ctl.Send(a.ctx, wire.MsgTotal, a.total.Encode()); err != nil {
 		return err
 	}
 	// Send this before ended is set: a goroutine that sees ended may send the roots.
-	if err := a.src.session.ctl.send(a.ctx, wire.MsgEnd, binary.AppendUvarint(nil, a.total.Entries)); err != nil {
+	if err := a.src.session.Ctl.Send(a.ctx, wire.MsgEnd, binary.AppendUvarint(nil, a.total.Entries)); err != nil {
 		return err
 	}
 	a.src.sender.mu.Lock()

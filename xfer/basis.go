@@ -99,7 +99,7 @@ func (k *sink) tellBasis(ctx context.Context, entries []*sinkEntry) error {
 		if i < len(entries)-1 && len(body) <= wire.MaxBodyBytes-wire.BasisBytes {
 			continue
 		}
-		if err := k.session.ctl.send(ctx, wire.MsgBasis, body); err != nil {
+		if err := k.session.Ctl.Send(ctx, wire.MsgBasis, body); err != nil {
 			return err
 		}
 		body, next = body[:0], 0

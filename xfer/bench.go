@@ -13,6 +13,7 @@ import (
 	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 
@@ -43,7 +44,7 @@ func newBenchSource(s *session, bytes int64) *benchSource {
 	return b
 }
 
-func (b *benchSource) fast(f *wire.Frame) (bool, error) {
+func (b *benchSource) Fast(f *wire.Frame) (bool, error) {
 	if f.Type == wire.MsgCredit {
 		return true, b.sender.credit(f.Body)
 	}
@@ -52,9 +53,9 @@ func (b *benchSource) fast(f *wire.Frame) (bool, error) {
 
 // The session tells these of the way of the chunks. They belong to its sender.
 
-func (b *benchSource) done(l *railLink, id uint64)             { b.sender.done(l, id) }
-func (b *benchSource) immediate(_ *railLink, imm uint32) error { return b.sender.immediate(imm) }
-func (b *benchSource) opened()                                 { b.sender.opened() }
+func (b *benchSource) Done(l *link.Link, id uint64)             { b.sender.done(l, id) }
+func (b *benchSource) Immediate(_ *link.Link, imm uint32) error { return b.sender.immediate(imm) }
+func (b *benchSource) Opened()                                  { b.sender.opened() }
 
 func (b *benchSource) release() error { return nil }
 
@@ -65,24 +66,24 @@ func benchWorkers(p *wire.Terms) int { return min(chunker.Workers(), p.Slots) }
 func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
 	b.sender.wakeOn(ctx)
 	b.session.workers.Store(int32(benchWorkers(&b.session.terms)))
-	var r role = b
-	b.session.role.Store(&r)
+	var r link.Role = b
+	b.session.Role.Store(&r)
 	if err := b.session.makeRing(ctx, sourceSlots(b.session.terms.Slots), rdma.LocalRead); err != nil {
 		return err
 	}
 	b.sender.fitRing()
 	// The bytes do not compress and are not all alike.
 	random := rand.NewChaCha8([32]byte{1})
-	if _, err := random.Read(b.session.link.ring.Payload); err != nil {
+	if _, err := random.Read(b.session.Link.Ring.Payload); err != nil {
 		return err
 	}
-	err := b.session.expect(ctx, wire.MsgRing, "ring", func(body []byte) error {
+	err := b.session.Expect(ctx, wire.MsgRing, "ring", func(body []byte) error {
 		info, err := wire.DecodeRing(body, b.session.terms.Slots, b.session.terms.ChunkBytes)
 		if err != nil {
 			return err
 		}
 		b.start = time.Now()
-		return b.sender.open(b.session.link, info)
+		return b.sender.open(b.session.Link, info)
 	})
 	if err != nil {
 		return err
@@ -94,10 +95,10 @@ func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
 		return err
 	}
 	b.took = time.Since(b.start)
-	if err := b.session.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, b.chunks)); err != nil {
+	if err := b.session.Ctl.Send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, b.chunks)); err != nil {
 		return err
 	}
-	return b.session.expect(ctx, wire.MsgDone, "end", func(body []byte) error { return nil })
+	return b.session.Expect(ctx, wire.MsgDone, "end", func(body []byte) error { return nil })
 }
 
 // feed hands out slots until every chunk has come back.
@@ -133,7 +134,7 @@ func (b *benchSource) fill(ctx context.Context) error {
 			}
 			if b.session.terms.Hash != 0 {
 				from := stat.Now()
-				slot.chunk.Extents[0].Digest = benchDigest(b.session.terms.Hash, b.session.link.ring.Slot(slot.index))
+				slot.chunk.Extents[0].Digest = benchDigest(b.session.terms.Hash, b.session.Link.Ring.Slot(slot.index))
 				b.session.spent(stat.Digests, from)
 			}
 			if err := b.session.limit.Wait(ctx, int64(slot.chunk.StoredBytes), nil); err != nil {
@@ -160,24 +161,24 @@ type benchSink struct {
 	first    sync.Once // the first chunk
 }
 
-func (k *benchSink) fast(*wire.Frame) (bool, error) { return false, nil }
+func (k *benchSink) Fast(*wire.Frame) (bool, error) { return false, nil }
 func (k *benchSink) release() error                 { return nil }
 
 // The session tells these of the way of the chunks. They belong to its receiver.
 
-func (k *benchSink) done(*railLink, uint64) { k.receiver.done() }
-func (k *benchSink) opened()                { k.receiver.opened() }
+func (k *benchSink) Done(*link.Link, uint64) { k.receiver.done() }
+func (k *benchSink) Opened()                 { k.receiver.opened() }
 
-// immediate takes a chunk. What was waited for before the first one is not what is measured.
-func (k *benchSink) immediate(l *railLink, imm uint32) error {
+// Immediate takes a chunk. What was waited for before the first one is not what is measured.
+func (k *benchSink) Immediate(l *link.Link, imm uint32) error {
 	k.first.Do(k.receiver.countFromNow)
 	return k.receiver.immediate(l, imm)
 }
 
 func (k *benchSink) talk(ctx context.Context, g *errgroup.Group) error {
 	k.session.workers.Store(int32(benchWorkers(&k.session.terms)))
-	var r role = k
-	k.session.role.Store(&r)
+	var r link.Role = k
+	k.session.Role.Store(&r)
 	if err := k.receiver.grantRing(ctx); err != nil {
 		return err
 	}
@@ -185,19 +186,19 @@ func (k *benchSink) talk(ctx context.Context, g *errgroup.Group) error {
 		g.Go(func() error { return k.drainSlots(ctx) })
 	}
 	// The message of the end comes when every chunk has been returned.
-	err := k.session.receive(ctx, func(f *wire.Frame) error {
+	err := k.session.Receive(ctx, func(f *wire.Frame) error {
 		if f.Type != wire.MsgEnd {
 			return fmt.Errorf("%w: message %d in a bench", ErrProtocol, f.Type)
 		}
 		if err := k.session.tellCost(ctx); err != nil {
 			return err
 		}
-		return k.session.sayLast(ctx, wire.MsgDone, nil)
+		return k.session.SayLast(ctx, wire.MsgDone, nil)
 	})
 	if err != nil {
 		return err
 	}
-	return k.session.linger(ctx)
+	return k.session.Linger(ctx)
 }
 
 func (k *benchSink) drainSlots(ctx context.Context) error {
@@ -215,7 +216,7 @@ func (k *benchSink) drainSlots(ctx context.Context) error {
 		if len(h.Extents) != 1 || h.Codec != wire.CodecPlain {
 			return fmt.Errorf("%w: a chunk of %d extents in a bench", ErrProtocol, len(h.Extents))
 		}
-		payload, err := u.unseal(k.receiver.seals, &h, k.session.link.ring.Slot(a.slot)[:h.StoredBytes], k.session.terms.ChunkBytes)
+		payload, err := u.unseal(k.receiver.seals, &h, k.session.Link.Ring.Slot(a.slot)[:h.StoredBytes], k.session.terms.ChunkBytes)
 		from := stat.Now()
 		if err != nil || (k.session.terms.Hash != 0 && benchDigest(k.session.terms.Hash, payload) != h.Extents[0].Digest) {
 			return fmt.Errorf("%w: chunk %d arrived damaged", ErrIntegrity, h.ID)
@@ -289,7 +290,7 @@ func (c *Client) benchSession(ctx context.Context, ep Endpoint, o *Options, h *w
 	}
 	s := newSession(d, d.link.Remote, true, o.Timeouts)
 	s.tally, s.ringWish.Shrinks = o.Tally, true
-	err = s.run(ctx, func(ctx context.Context, g *errgroup.Group) error {
+	err = s.Run(ctx, func(ctx context.Context, g *errgroup.Group) error {
 		if err := s.agree(ctx, h, d, o); err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"gdrcp/internal/numa"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
@@ -142,7 +143,7 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 
 // conversation is the role of one end, with its own talk.
 type conversation interface {
-	role
+	link.Role
 	talk(ctx context.Context, g *errgroup.Group) error
 	release() error
 }
@@ -165,16 +166,16 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 	s := newSession(d, d.link.Remote, true, o.Timeouts)
 	s.ringWish.Placement, s.ringWish.GPUs, s.ringWish.Sysfs = o.local, c.GPUs, cmp.Or(c.sysfs, numa.Sysfs)
 	h.Rails = c.spread(s, d, o)
-	s.report, s.memory.asked = o.report, h.GPU != 0
+	s.Report, s.memory.asked = o.report, h.GPU != 0
 	s.limit = o.limits()
-	s.traces(o.trace)
+	s.Traces(o.trace)
 	s.tally = o.Tally
 	s.ringWish.Shrinks = o.Tries.shrinksRing(c, d, o)
 	h.WholeRing = !s.ringWish.Shrinks
 	var acct *copyResults
 	var role conversation
 	start := time.Now()
-	err = s.run(ctx, func(ctx context.Context, g *errgroup.Group) error {
+	err = s.Run(ctx, func(ctx context.Context, g *errgroup.Group) error {
 		if err := s.agree(ctx, h, d, o); err != nil {
 			return err
 		}
@@ -189,7 +190,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 			return err
 		}
 		role = begin(s, acct)
-		s.links.spawn(func(ctx context.Context) error { return s.keepRails(ctx, c, ep, d, o) })
+		s.Links.Spawn(func(ctx context.Context) error { return s.keepRails(ctx, c, ep, d, o) })
 		if o.Stall > 0 {
 			g.Go(func() error { return watchProgress(ctx, o.Tally, o.Stall) })
 		}
@@ -209,7 +210,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 	}
 	sum := acct.summary(o.Tally, &s.terms, d.link, start)
 	sum.Local, sum.Remote = s.memories()
-	sum.Rails, sum.NUMANodes = s.links.uses(), s.link.ringNodes()
+	sum.Rails, sum.NUMANodes = s.Links.Uses(), s.Link.RingNodes()
 	sum.LocalCost = s.localCost()
 	if sum.Retries == 0 { // of the earlier tries nobody told
 		sum.RemoteCost = s.costs.theirs.Load()
@@ -273,12 +274,12 @@ func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Opt
 	h.AsksCost, h.Unkept, h.Warnings, s.costs.asked = true, true, true, true
 	h.Copy = o.Tries.attempt()
 	if o.store != nil {
-		h.Into = intoOf(s.id, o.store)
+		h.Into = intoOf(s.Id, o.store)
 	}
-	if err := s.ctl.send(ctx, wire.MsgHello, h.Encode()); err != nil {
+	if err := s.Ctl.Send(ctx, wire.MsgHello, h.Encode()); err != nil {
 		return err
 	}
-	err := s.expect(ctx, wire.MsgWelcome, "welcome", func(body []byte) error {
+	err := s.Expect(ctx, wire.MsgWelcome, "welcome", func(body []byte) error {
 		w, err := wire.DecodeHello(body)
 		if err != nil {
 			return err
@@ -308,7 +309,7 @@ func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Opt
 	}
 	link := &d.link
 	link.QPs, link.Slots, link.ChunkBytes, link.Encrypted = s.terms.QPs, s.terms.Slots, s.terms.ChunkBytes, s.terms.Encrypted()
-	link.Imm = s.link.lanes[0].conn.ImmKind()
+	link.Imm = s.Link.Lanes[0].Conn.ImmKind()
 	said := *link
 	o.report(Event{Kind: EventConnected, Link: &said})
 	return nil

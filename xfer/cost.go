@@ -29,7 +29,7 @@ func (s *session) tellCost(ctx context.Context) error {
 	}
 	c := s.spentCost()
 	c.CPU, c.Shared = s.costs.meter.CPU()
-	return s.ctl.send(ctx, wire.MsgCost, c.Encode())
+	return s.Ctl.Send(ctx, wire.MsgCost, c.Encode())
 }
 
 // heardCost takes what the session cost the server.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"gdrcp/chunker"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
@@ -15,7 +16,7 @@ import (
 // what a single one does all the time has taken all the time.
 func TestTimeIsDividedByThoseThatCompute(t *testing.T) {
 	for _, c := range []struct{ processors, workers, want int }{{24, 2, 2}, {24, 96, 24}, {2, 8, 2}, {2, 1, 1}} {
-		s := session{linkSession: &linkSession{}, tally: &Tally{}, processors: c.processors}
+		s := session{Session: &link.Session{}, tally: &Tally{}, processors: c.processors}
 		s.workers.Store(int32(c.workers))
 		s.spent(stat.Disk, stat.Now()-int64(time.Hour)*int64(c.want))
 		if got := s.tally.Spent()[stat.Disk].Round(time.Minute); got != time.Hour {
@@ -32,11 +33,11 @@ func TestTimeIsDividedByThoseThatCompute(t *testing.T) {
 
 // A session that wants a GPU has its workers, or if it gets none those of host memory.
 func TestWorkersOfTheRingThatWasMade(t *testing.T) {
-	s := session{linkSession: &linkSession{link: &railLink{ring: &ring.Ring{}}}, terms: wire.Terms{Slots: 16, PieceBytes: 1 << 20}}
+	s := session{Session: &link.Session{Link: &link.Link{Ring: &ring.Ring{}}}, terms: wire.Terms{Slots: 16, PieceBytes: 1 << 20}}
 	if got, want := s.ringWorkers(), min(16, chunker.DiskWorkers()); got != want {
 		t.Errorf("%d workers in host memory, want %d", got, want)
 	}
-	s.link.ring.Device = &ring.Device{Workers: make([]*ring.Worker, 4)}
+	s.Link.Ring.Device = &ring.Device{Workers: make([]*ring.Worker, 4)}
 	if got := s.ringWorkers(); got != 4 {
 		t.Errorf("%d workers of a GPU, want 4", got)
 	}
@@ -53,7 +54,7 @@ func TestHeardCost(t *testing.T) {
 	if err := unasked.heardCost(body); !errors.Is(err, wire.ErrProtocol) || unasked.costs.theirs.Load() != nil {
 		t.Errorf("unasked: %v", err)
 	}
-	asked := session{linkSession: &linkSession{}, costs: costs{asked: true}}
+	asked := session{Session: &link.Session{}, costs: costs{asked: true}}
 	if err := asked.heardCost([]byte{1}); !errors.Is(err, wire.ErrProtocol) {
 		t.Errorf("cut off: %v", err)
 	}

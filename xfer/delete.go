@@ -349,7 +349,7 @@ func (d *deletion) looked() {
 // empty.
 func (d *deletion) sendLocked() {
 	if d.err == nil && (!d.whole || d.sink.session.knowsReplaced) {
-		d.err = d.sink.session.ctl.send(d.ctx, wire.MsgDeleted, d.batch)
+		d.err = d.sink.session.Ctl.Send(d.ctx, wire.MsgDeleted, d.batch)
 	}
 	d.batch, d.sent = d.batch[:0], time.Now()
 }

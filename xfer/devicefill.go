@@ -29,10 +29,10 @@ type hashedExtent struct {
 
 // fillDevice is fill for slots in GPU memory.
 func (s *source) fillDevice(ctx context.Context, worker int, pack *packer) error {
-	if worker >= len(s.session.link.ring.Device.Workers) {
+	if worker >= len(s.session.Link.Ring.Device.Workers) {
 		return nil
 	}
-	f := deviceFiller{src: s, gpu: s.session.link.ring.Device.Workers[worker], pack: pack, batch: make([]*outSlot, 0, s.session.link.ring.Device.Batch)}
+	f := deviceFiller{src: s, gpu: s.session.Link.Ring.Device.Workers[worker], pack: pack, batch: make([]*outSlot, 0, s.session.Link.Ring.Device.Batch)}
 	for {
 		slot, err := s.nextFill(ctx, nil)
 		if slot == nil || err != nil {
@@ -101,7 +101,7 @@ func (f *deviceFiller) fill() error {
 		c := &slot.chunk
 		c.Codec, c.StoredBytes = wire.CodecPlain, c.PlainBytes
 		if !w.Device.Direct() {
-			c.Codec, c.StoredBytes = f.pack.pack(f.src.session.link.ring.Slot(slot.index), int(c.PlainBytes))
+			c.Codec, c.StoredBytes = f.pack.pack(f.src.session.Link.Ring.Slot(slot.index), int(c.PlainBytes))
 		}
 	}
 	return nil
@@ -123,7 +123,7 @@ func (f *deviceFiller) bring(slot *outSlot, b *ring.Bounce) error {
 	})
 	err := w.Stream.ToDevice(w.Device.Slots, at, b.Mem[:c.PlainBytes])
 	if err == nil && !w.Device.Direct() {
-		err = w.Stream.ToHost(f.src.session.link.ring.Slot(slot.index)[:c.PlainBytes], w.Device.Slots, at)
+		err = w.Stream.ToHost(f.src.session.Link.Ring.Slot(slot.index)[:c.PlainBytes], w.Device.Slots, at)
 	}
 	if err != nil {
 		return err

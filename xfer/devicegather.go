@@ -228,7 +228,7 @@ func (g *deviceGatherer) flush(ctx context.Context) error {
 	for _, l := range slices.Backward(g.batch) {
 		// A chunk of empty files brings no bytes. The chunks before it may bring some.
 		if n := l.chunk.header.StoredBytes; n > 0 {
-			return g.sink.session.link.ring.Flush(ctx, l.a.slot, int(n))
+			return g.sink.session.Link.Ring.Flush(ctx, l.a.slot, int(n))
 		}
 	}
 	return nil
@@ -237,7 +237,7 @@ func (g *deviceGatherer) flush(ctx context.Context) error {
 // stage begins to copy a chunk from the host's slot to the GPU's, where the peer can no
 // longer reach it.
 func (k *sink) stage(w *ring.Worker, u *unpacker, l *deviceLanding) error {
-	h, slot := &l.chunk.header, k.session.link.ring.Slot(l.a.slot)
+	h, slot := &l.chunk.header, k.session.Link.Ring.Slot(l.a.slot)
 	plain, err := u.unseal(k.receiver.seals, h, slot[:h.StoredBytes], k.session.terms.ChunkBytes)
 	if err == nil {
 		plain, err = u.unpack(h.Codec, plain, h.PlainBytes, k.session.terms.ChunkBytes)

@@ -17,7 +17,7 @@ type deviceWriter struct {
 
 // drainDevice is drainSlots for slots in GPU memory. The first workers are gatherers.
 func (k *sink) drainDevice(ctx context.Context, worker int) error {
-	r := k.session.link.ring
+	r := k.session.Link.Ring
 	d := r.Device
 	if worker >= len(d.Gatherers)+len(d.Workers) {
 		return nil

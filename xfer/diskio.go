@@ -32,7 +32,7 @@ func (a *copyResults) wroteBy(b DiskIO) {
 
 // tellUse tells the source what the copy took of this end.
 func (k *sink) tellUse(ctx context.Context) error {
-	if err := k.tellWritten(func(t wire.MsgType, b []byte) error { return k.session.ctl.send(ctx, t, b) }); err != nil {
+	if err := k.tellWritten(func(t wire.MsgType, b []byte) error { return k.session.Ctl.Send(ctx, t, b) }); err != nil {
 		return err
 	}
 	return k.session.tellCost(ctx)
@@ -59,7 +59,7 @@ func (s *source) tellUse(ctx context.Context) error {
 		b := diskIOOf(s.tree.Read())
 		s.results.readBy(b)
 		if !b.CacheOnly() {
-			if err := s.session.ctl.send(ctx, wire.MsgRead, b.Encode()); err != nil {
+			if err := s.session.Ctl.Send(ctx, wire.MsgRead, b.Encode()); err != nil {
 				return err
 			}
 		}

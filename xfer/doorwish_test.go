@@ -17,12 +17,13 @@ import (
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
 
 // railServer is a server with a door and the RDMA devices of the machine of
 // twoProcessors, of which the second one at GPU 1 is slow.
-func railServer(t *testing.T, w hostileWay, timeouts Timeouts, gpus GPUs) (v *Server, door netip.AddrPort, rails map[string]netip.AddrPort) {
+func railServer(t *testing.T, w hostileWay, timeouts link.Timeouts, gpus GPUs) (v *Server, door netip.AddrPort, rails map[string]netip.AddrPort) {
 	t.Helper()
 	v = NewServer(ServerConfig{Keys: OneKey(testKey, Admission{Root: DirRoot(t.TempDir())}), Timeouts: timeouts, GPUs: gpus})
 	v.gpus.sysfs = twoProcessors(t)

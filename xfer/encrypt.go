@@ -17,7 +17,7 @@ func (s *session) chunkSeals(mine bool) *trust.Chunks {
 	if !s.terms.Encrypted() {
 		return nil
 	}
-	return s.trust.Chunks(mine)
+	return s.Trust.Chunks(mine)
 }
 
 // sealPayload encrypts a filled slot. A chunk that is sent again is filled again and
@@ -27,7 +27,7 @@ func (o *chunkSender) sealPayload(s *outSlot) {
 		return
 	}
 	c := &s.chunk
-	c.SealNumber, c.SealTag = o.seals.SealPayload(o.session.link.ring.Slot(s.index)[:c.StoredBytes])
+	c.SealNumber, c.SealTag = o.seals.SealPayload(o.session.Link.Ring.Slot(s.index)[:c.StoredBytes])
 }
 
 // sealHeader encrypts an encoded header of n bytes for its epoch, slot and generation,
@@ -49,7 +49,7 @@ func (f *chunkReceiver) openHeader(b []byte, a filledSlot) ([]byte, error) {
 	if f.seals == nil {
 		return b, nil
 	}
-	plain, err := f.seals.OpenHeader(b[wire.HopBytes:], b[:wire.HopBytes], trust.HeaderPlace{Epoch: uint16(a.link.number), Slot: uint16(a.slot), Generation: a.generation})
+	plain, err := f.seals.OpenHeader(b[wire.HopBytes:], b[:wire.HopBytes], trust.HeaderPlace{Epoch: uint16(a.link.Number), Slot: uint16(a.slot), Generation: a.generation})
 	if err != nil {
 		return nil, wire.ErrHeaderSum
 	}

@@ -14,7 +14,7 @@ import (
 type entryState struct {
 	wire.AnnouncedEntry
 	id uint64
-	// expect is the root in the given manifest, where wanted is set.
+	// Expect is the root in the given manifest, where wanted is set.
 	expect manifest.Digest
 	wanted bool
 	// group is the file that the entry is one of several names of, or nil.
@@ -144,11 +144,11 @@ type sinkEntry struct {
 	// givenUp says that the source told in a chunk not to publish the file. The source
 	// tells the reason in a message.
 	givenUp bool
-	// ready says that everything is there and the file is with the publisher.
+	// Ready says that everything is there and the file is with the publisher.
 	ready bool
 	// unwanted says that the source was told not to send the entry's data.
 	unwanted bool
-	// over says that the entry has ended, well or by problem.
+	// Over says that the entry has ended, well or by problem.
 	over    bool
 	problem *wire.Exception
 	// repairs holds what is wanted again, by offset.

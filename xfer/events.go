@@ -3,6 +3,7 @@ package xfer
 import (
 	"time"
 
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/result"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
@@ -81,3 +82,12 @@ func (a *copyResults) summary(t *Tally, p *wire.Terms, link Link, since time.Tim
 	}
 	return sum
 }
+
+// Timeouts bound how long a peer may keep a session waiting.
+type Timeouts = link.Timeouts
+
+// DefaultTimeouts returns timeouts for real networks.
+func DefaultTimeouts() Timeouts { return link.DefaultTimeouts() }
+
+// AbortWait is how long an end that fails or is told to stop takes at most to tell the other.
+const AbortWait = link.AbortWait

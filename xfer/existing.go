@@ -276,7 +276,7 @@ func (k *sink) tellUnwanted(ctx context.Context, entries []*sinkEntry) error {
 		next = entries[i].id + uint64(n)
 		i += n
 	}
-	if err := k.session.ctl.send(ctx, wire.MsgUnwanted, body); err != nil {
+	if err := k.session.Ctl.Send(ctx, wire.MsgUnwanted, body); err != nil {
 		return err
 	}
 	for _, e := range entries {

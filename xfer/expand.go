@@ -15,6 +15,7 @@ import (
 
 	"gdrcp/internal/fsys"
 	"gdrcp/internal/pattern"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
@@ -94,7 +95,7 @@ func (c *Client) Expand(ctx context.Context, ep Endpoint, paths []string, o Opti
 	h.Paths = paths
 	var out [][]string
 	_, err = c.benchSession(ctx, ep, &o, h, func(ctx context.Context, s *session, _ *errgroup.Group) error {
-		return s.expect(ctx, wire.MsgNames, "names", func(body []byte) (err error) {
+		return s.Expect(ctx, wire.MsgNames, "names", func(body []byte) (err error) {
 			out, err = decodeNames(body, paths)
 			return err
 		})
@@ -147,16 +148,16 @@ type expander struct {
 }
 
 func (e *expander) release() error                 { return nil }
-func (e *expander) done(*railLink, uint64)         {}
-func (e *expander) opened()                        {}
-func (e *expander) fast(*wire.Frame) (bool, error) { return false, nil }
-func (e *expander) immediate(_ *railLink, imm uint32) error {
+func (e *expander) Done(*link.Link, uint64)        {}
+func (e *expander) Opened()                        {}
+func (e *expander) Fast(*wire.Frame) (bool, error) { return false, nil }
+func (e *expander) Immediate(_ *link.Link, imm uint32) error {
 	return fmt.Errorf("%w: immediate %#x among names", ErrProtocol, imm)
 }
 
 func (e *expander) talk(ctx context.Context, _ *errgroup.Group) error {
-	var r role = e
-	e.session.role.Store(&r)
+	var r link.Role = e
+	e.session.Role.Store(&r)
 	within, cancel := context.WithTimeout(ctx, expandTimeout)
 	defer cancel()
 	g := globbing{ctx: within, root: e.root, looks: maxLooks, room: maxKeptBytes}
@@ -171,10 +172,10 @@ func (e *expander) talk(ctx context.Context, _ *errgroup.Group) error {
 			return fmt.Errorf("pattern %q: %w", p, errManyNames)
 		}
 	}
-	if err := e.session.sayLast(ctx, wire.MsgNames, body); err != nil {
+	if err := e.session.SayLast(ctx, wire.MsgNames, body); err != nil {
 		return err
 	}
-	return e.session.linger(ctx)
+	return e.session.Linger(ctx)
 }
 
 // serveNames prepares the server's end. It does not search the user's own files: a

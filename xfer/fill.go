@@ -86,21 +86,21 @@ func (e *srcEntry) unchanged(f *chunker.File) error {
 // fill is a worker. It reads chunks into their slots, hashes and compresses them, and
 // submits them.
 func (s *source) fill(ctx context.Context, worker int) error {
-	if err := s.session.link.awaitRing(ctx); err != nil {
+	if err := s.session.Link.AwaitRing(ctx); err != nil {
 		return err
 	}
-	node := s.session.link.ring.NodeFor(worker, s.session.diskWorkers())
+	node := s.session.Link.Ring.NodeFor(worker, s.session.diskWorkers())
 	node.Stay()
 	pack, err := newPacker(s.session.terms.Codec, s.session.terms.ChunkBytes)
 	if err != nil {
 		return err
 	}
 	defer pack.close()
-	if s.session.link.ring.Device != nil {
+	if s.session.Link.Ring.Device != nil {
 		return s.fillDevice(ctx, worker, pack)
 	}
 	var isNear func(*outSlot) bool
-	if r := s.session.link.ring; r.IsSpread() {
+	if r := s.session.Link.Ring; r.IsSpread() {
 		isNear = func(slot *outSlot) bool { return r.NodeOf(slot.index) == node }
 	}
 	var own pieceBuffer
@@ -113,7 +113,7 @@ func (s *source) fill(ctx context.Context, worker int) error {
 			return err
 		}
 		t.take()
-		mem, c := s.session.link.ring.Slot(slot.index), &slot.chunk
+		mem, c := s.session.Link.Ring.Slot(slot.index), &slot.chunk
 		s.fillChunk(t, c, mem, &own, func(i int) { s.digested(c, i, s.digestOf(c, i, mem)) })
 		c.Codec, c.StoredBytes = pack.pack(mem, int(c.PlainBytes))
 		if err := s.handOver(ctx, slot); err != nil {

@@ -10,6 +10,7 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
@@ -76,14 +77,14 @@ func (s *session) joinLanes(ctx context.Context, d *firstConn) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(reasonTime):
+		case <-time.After(link.ReasonTime):
 		}
 	}
 	return err
 }
 
 func (s *session) joinEach(ctx context.Context, d *firstConn) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeouts.Handshake+time.Second)
+	ctx, cancel := context.WithTimeout(ctx, s.Timeouts.Handshake+time.Second)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
 	if d.link.Transport != "tcp" {
@@ -106,11 +107,11 @@ func (s *session) joinLane(ctx context.Context, d *firstConn, i int) error {
 	name := trust.Lane{Rail: d.lane.Rail, QP: uint8(i), Epoch: d.lane.Epoch}
 	var conn rdma.Conn
 	err := door.RetryCrowded(ctx, door.CrowdTries, func() (err error) {
-		conn, err = s.link.rail.Dial(ctx, d.conn.Remote(), d.granted.Joining(name))
+		conn, err = s.Link.Rail.Dial(ctx, d.conn.Remote(), d.granted.Joining(name))
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return s.link.addLane(conn, name)
+	return s.Link.AddLane(conn, name)
 }

@@ -9,6 +9,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -74,7 +75,7 @@ func TestReadTwice(t *testing.T) {
 				same bool
 			}{{size, true}, {0, false}, {size - 1, false}, {size / 2, false}} {
 				e := &srcEntry{entryState: entryState{AnnouncedEntry: fileAt("f", int(size))}}
-				src := &source{session: &session{linkSession: &linkSession{}, terms: wire.Terms{Hash: hash, PieceBytes: piece}}, tally: &Tally{}}
+				src := &source{session: &session{Session: &link.Session{}, terms: wire.Terms{Hash: hash, PieceBytes: piece}}, tally: &Tally{}}
 				was := make([]byte, size)
 				copy(was, "data, and then a hole")
 				f := openHoled(t, was, c.off)

@@ -8,12 +8,13 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
 
 // linkSink is a sink as far as announcing names needs one.
 func linkSink(flags uint64) *sink {
-	return &sink{session: &session{linkSession: &linkSession{}, terms: wire.Terms{Flags: flags}}}
+	return &sink{session: &session{Session: &link.Session{}, terms: wire.Terms{Flags: flags}}}
 }
 
 func linkEntry(id uint64, path string, n wire.FileNames) *sinkEntry {

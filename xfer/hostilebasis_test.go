@@ -169,7 +169,7 @@ func TestHostileSourceBeforeThePlan(t *testing.T) {
 			body = wire.AppendEntry(body, &e, &scratch)
 		}
 		// Without a total there is no plan.
-		if err := errors.Join(p.ctl.send(ctx, wire.MsgEntries, body), p.await(ctx, wire.MsgBasis)); err != nil {
+		if err := errors.Join(p.Ctl.Send(ctx, wire.MsgEntries, body), p.await(ctx, wire.MsgBasis)); err != nil {
 			return err
 		}
 		x := wire.Extent{Entry: 1, Length: 1 << 20, Flags: wire.ExtDigest, Digest: manifest.XXH3.Piece(old[:1<<20], 0, 1<<20, false)}
@@ -217,7 +217,7 @@ func TestHostileSourceClaimsAnotherDigest(t *testing.T) {
 		}
 		for {
 			var xs []wire.Exception
-			err := p.receive(ctx, func(f *wire.Frame) (err error) {
+			err := p.Receive(ctx, func(f *wire.Frame) (err error) {
 				if f.Type == wire.MsgResult {
 					_, xs, err = wire.DecodeResult(f.Body)
 				}
@@ -277,7 +277,7 @@ func TestHostileSourceSwapsAPieceForAHole(t *testing.T) {
 					return err
 				}
 				for {
-					if err := p.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
+					if err := p.Receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 						return err
 					}
 				}

@@ -31,7 +31,7 @@ func testHostileSource(t *testing.T, w hostileWay) {
 		t.Fatal(err)
 	}
 	wait := func(ctx context.Context, p *puppet) error {
-		return p.receive(ctx, func(*wire.Frame) error { return nil })
+		return p.Receive(ctx, func(*wire.Frame) error { return nil })
 	}
 	for _, tc := range []struct {
 		name string
@@ -71,16 +71,16 @@ func testHostileSource(t *testing.T, w hostileWay) {
 			p.target.PayloadKey ^= 0x1234
 			return p.chunk(0, 0, 1, data, whole(0, data))
 		}},
-		{"unknown message", func(ctx context.Context, p *puppet) error { return p.ctl.send(ctx, 30, nil) }},
+		{"unknown message", func(ctx context.Context, p *puppet) error { return p.Ctl.Send(ctx, 30, nil) }},
 		{"roots before the end", func(ctx context.Context, p *puppet) error {
-			return p.ctl.send(ctx, wire.MsgRoot, (&wire.Roots{}).Encode())
+			return p.Ctl.Send(ctx, wire.MsgRoot, (&wire.Roots{}).Encode())
 		}},
 		{"an end of other entries", func(ctx context.Context, p *puppet) error {
-			return p.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, 77))
+			return p.Ctl.Send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, 77))
 		}},
 		{"entries out of order", func(ctx context.Context, p *puppet) error {
 			e, w := fileOf(1), wire.Writer{}
-			return p.ctl.send(ctx, wire.MsgEntries, wire.AppendEntry([]byte{9}, &e, &w))
+			return p.Ctl.Send(ctx, wire.MsgEntries, wire.AppendEntry([]byte{9}, &e, &w))
 		}},
 		{"more bytes than there can be", func(ctx context.Context, p *puppet) error {
 			body, w := []byte{1}, wire.Writer{}
@@ -88,20 +88,20 @@ func testHostileSource(t *testing.T, w hostileWay) {
 				e := fileAt(name, wire.MaxFileBytes)
 				body = wire.AppendEntry(body, &e, &w)
 			}
-			return p.ctl.send(ctx, wire.MsgEntries, body)
+			return p.Ctl.Send(ctx, wire.MsgEntries, body)
 		}},
 		{"a path that leaves", func(ctx context.Context, p *puppet) error {
 			e, w := fileOf(1), wire.Writer{}
 			e.Path = "../evil"
-			return p.ctl.send(ctx, wire.MsgEntries, wire.AppendEntry([]byte{1}, &e, &w))
+			return p.Ctl.Send(ctx, wire.MsgEntries, wire.AppendEntry([]byte{1}, &e, &w))
 		}},
 		{"messages beyond the window", func(ctx context.Context, p *puppet) error {
 			for range 10 * wire.ControlWindow {
-				p.ctl.mu.Lock() // the poller looks at it, too
-				_, below := p.ctl.window.Unacked()
-				_, _ = p.ctl.window.Heard(uint32(below - 1))
-				p.ctl.mu.Unlock()
-				if _, err := p.ctl.trySend(wire.MsgTotal, (&wire.Totals{}).Encode()); err != nil {
+				p.Ctl.Mu.Lock() // the poller looks at it, too
+				_, below := p.Ctl.Window.Unacked()
+				_, _ = p.Ctl.Window.Heard(uint32(below - 1))
+				p.Ctl.Mu.Unlock()
+				if _, err := p.Ctl.TrySend(wire.MsgTotal, (&wire.Totals{}).Encode()); err != nil {
 					return nil
 				}
 			}
@@ -168,7 +168,7 @@ func TestUnbookedBytesAreNotPublished(t *testing.T) {
 		if err := p.chunk(0, 0, 1, evil, whole(0, good)); err != nil {
 			return err
 		}
-		if err := p.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, 1)); err != nil {
+		if err := p.Ctl.Send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, 1)); err != nil {
 			return err
 		}
 		t0 := time.NewTimer(time.Second)
@@ -194,31 +194,31 @@ func testHostileSink(t *testing.T, w hostileWay) {
 		say  func(ctx context.Context, s *session) error
 	}{
 		{"a slot never granted", func(ctx context.Context, s *session) error {
-			return s.ctl.send(ctx, wire.MsgCredit, wire.AppendReturned(nil, &wire.ReturnedSlot{Slot: hostileSlots, Generation: 1}))
+			return s.Ctl.Send(ctx, wire.MsgCredit, wire.AppendReturned(nil, &wire.ReturnedSlot{Slot: hostileSlots, Generation: 1}))
 		}},
 		{"a generation to come", func(ctx context.Context, s *session) error {
-			return s.ctl.send(ctx, wire.MsgCredit, wire.AppendReturned(nil, &wire.ReturnedSlot{Slot: 0, Generation: 9}))
+			return s.Ctl.Send(ctx, wire.MsgCredit, wire.AppendReturned(nil, &wire.ReturnedSlot{Slot: 0, Generation: 9}))
 		}},
 		{"extents wanted twice", func(ctx context.Context, s *session) error {
-			return s.ctl.send(ctx, wire.MsgCredit, wire.AppendReturned(nil, &wire.ReturnedSlot{Slot: 0, Generation: 1, Bad: []uint16{0, 0, 0}}))
+			return s.Ctl.Send(ctx, wire.MsgCredit, wire.AppendReturned(nil, &wire.ReturnedSlot{Slot: 0, Generation: 1, Bad: []uint16{0, 0, 0}}))
 		}},
 		{"more accepted than announced", func(ctx context.Context, s *session) error {
-			return s.ctl.send(ctx, wire.MsgPlan, binary.AppendUvarint(nil, 1<<40))
+			return s.Ctl.Send(ctx, wire.MsgPlan, binary.AppendUvarint(nil, 1<<40))
 		}},
 		{"published before it was sent", func(ctx context.Context, s *session) error {
-			return s.ctl.send(ctx, wire.MsgResult, binary.AppendUvarint(nil, 2))
+			return s.Ctl.Send(ctx, wire.MsgResult, binary.AppendUvarint(nil, 2))
 		}},
 		{"done before its time", func(ctx context.Context, s *session) error {
-			return s.ctl.send(ctx, wire.MsgDone, (&wire.Roots{}).Encode())
+			return s.Ctl.Send(ctx, wire.MsgDone, (&wire.Roots{}).Encode())
 		}},
 		{"a second ring of another size", func(ctx context.Context, s *session) error {
-			return s.ctl.send(ctx, wire.MsgRing, (&wire.RingInfo{Slots: 1000, SlotBytes: 1}).Encode())
+			return s.Ctl.Send(ctx, wire.MsgRing, (&wire.RingInfo{Slots: 1000, SlotBytes: 1}).Encode())
 		}},
 		{"a first ring of more slots than agreed", func(ctx context.Context, s *session) error {
-			return s.ctl.send(ctx, wire.MsgRing, (&wire.RingInfo{Link: 1, Slots: MaxSlots, SlotBytes: uint32(s.terms.ChunkBytes)}).Encode())
+			return s.Ctl.Send(ctx, wire.MsgRing, (&wire.RingInfo{Link: 1, Slots: MaxSlots, SlotBytes: uint32(s.terms.ChunkBytes)}).Encode())
 		}},
 		{"an immediate", func(ctx context.Context, s *session) error {
-			_, err := s.ctl.lane.conn.Post([]rdma.WR{{Op: rdma.OpWriteImm, Quiet: true, Imm: 5}})
+			_, err := s.Ctl.Lane.Conn.Post([]rdma.WR{{Op: rdma.OpWriteImm, Quiet: true, Imm: 5}})
 			return err
 		}},
 	} {
@@ -231,14 +231,14 @@ func testHostileSink(t *testing.T, w hostileWay) {
 			}
 			err := w.talk(t, addr, wire.ModePull, "/", func(*wire.Hello) {}, func(ctx context.Context, s *session) error {
 				// Wait for the entries, then lie.
-				if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
+				if err := s.Receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 					return err
 				}
 				if err := tc.say(ctx, s); err != nil {
 					return err
 				}
 				for {
-					if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
+					if err := s.Receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 						return err
 					}
 				}

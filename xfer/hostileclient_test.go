@@ -81,7 +81,7 @@ func (w hostileWay) welcomed(p rdma.Provider, req rdma.Request, host *door.Sessi
 	host.Begun(w.name, func(_ rdma.Provider, req rdma.Request, _ trust.Lane) error { return req.Reject(rdma.RejectSession) })
 	s := newSession(&firstConn{rail: rail, conn: conn, id: host.ID, trust: host.Trust(), lane: l}, "the client", false, w.timeouts())
 	// It is the client's error that counts.
-	_ = s.run(ctx, func(ctx context.Context, _ *errgroup.Group) error {
+	_ = s.Run(ctx, func(ctx context.Context, _ *errgroup.Group) error {
 		if err := s.welcomeBy(ctx, welcome); err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ func (w hostileWay) welcomed(p rdma.Provider, req rdma.Request, host *door.Sessi
 			return err
 		}
 		for {
-			if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
+			if err := s.Receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 				return err
 			}
 		}
@@ -106,13 +106,13 @@ func (w hostileWay) welcomed(p rdma.Provider, req rdma.Request, host *door.Sessi
 
 // welcomeBy answers the client's hello with what welcome makes of it.
 func (s *session) welcomeBy(ctx context.Context, welcome func(h *wire.Hello) []byte) error {
-	return s.expect(ctx, wire.MsgHello, "hello", func(body []byte) error {
+	return s.Expect(ctx, wire.MsgHello, "hello", func(body []byte) error {
 		h, err := wire.DecodeHello(body)
 		if err != nil {
 			return err
 		}
 		s.terms = h.Terms
-		return s.ctl.send(ctx, wire.MsgWelcome, welcome(&h))
+		return s.Ctl.Send(ctx, wire.MsgWelcome, welcome(&h))
 	})
 }
 

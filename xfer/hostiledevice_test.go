@@ -63,9 +63,9 @@ func TestHostileSourceOfGPUSlots(t *testing.T) {
 		{"a slot never granted", 5000, func(ctx context.Context, p *puppet) error { return p.chunk(0, 1, 2, data, part(0, 5000)) }},
 		{"its own memory, twice", 5000, func(ctx context.Context, p *puppet) error {
 			m := Memory{GPU: 1}
-			return errors.Join(p.ctl.send(ctx, wire.MsgMemory, m.Encode()), p.ctl.send(ctx, wire.MsgMemory, m.Encode()))
+			return errors.Join(p.Ctl.Send(ctx, wire.MsgMemory, m.Encode()), p.Ctl.Send(ctx, wire.MsgMemory, m.Encode()))
 		}},
-		{"memory that does not decode", 5000, func(ctx context.Context, p *puppet) error { return p.ctl.send(ctx, wire.MsgMemory, []byte{1, 9, 9}) }},
+		{"memory that does not decode", 5000, func(ctx context.Context, p *puppet) error { return p.Ctl.Send(ctx, wire.MsgMemory, []byte{1, 9, 9}) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			gpus := fakeGPU(t)
@@ -84,7 +84,7 @@ func TestHostileSourceOfGPUSlots(t *testing.T) {
 					return err
 				}
 				for {
-					if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
+					if err := s.Receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 						return err
 					}
 				}

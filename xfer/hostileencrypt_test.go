@@ -27,13 +27,13 @@ func testHostileEncryption(t *testing.T, w hostileWay) {
 		spoil byte
 		taken bool
 	}{
-		{"as it should be", 0, right, func(s *session) *trust.Chunks { return s.trust.Chunks(true) }, 0, true},
+		{"as it should be", 0, right, func(s *session) *trust.Chunks { return s.Trust.Chunks(true) }, 0, true},
 		{"in the clear", 0, right, func(*session) *trust.Chunks { return nil }, 0, false},
-		{"by the other end's key", 0, right, func(s *session) *trust.Chunks { return s.trust.Chunks(false) }, 0, false},
-		{"for another slot", 1, right, func(s *session) *trust.Chunks { return s.trust.Chunks(true) }, 0, false},
-		{"for another generation", 0, trust.HeaderPlace{Epoch: 1, Generation: 2}, func(s *session) *trust.Chunks { return s.trust.Chunks(true) }, 0, false},
-		{"for another epoch", 0, trust.HeaderPlace{Generation: 1}, func(s *session) *trust.Chunks { return s.trust.Chunks(true) }, 0, false},
-		{"a payload of another tag", 0, right, func(s *session) *trust.Chunks { return s.trust.Chunks(true) }, 1, false},
+		{"by the other end's key", 0, right, func(s *session) *trust.Chunks { return s.Trust.Chunks(false) }, 0, false},
+		{"for another slot", 1, right, func(s *session) *trust.Chunks { return s.Trust.Chunks(true) }, 0, false},
+		{"for another generation", 0, trust.HeaderPlace{Epoch: 1, Generation: 2}, func(s *session) *trust.Chunks { return s.Trust.Chunks(true) }, 0, false},
+		{"for another epoch", 0, trust.HeaderPlace{Generation: 1}, func(s *session) *trust.Chunks { return s.Trust.Chunks(true) }, 0, false},
+		{"a payload of another tag", 0, right, func(s *session) *trust.Chunks { return s.Trust.Chunks(true) }, 1, false},
 	} {
 		w.run(t, tc.name, func(t *testing.T) {
 			root, addr, ends := w.serve(t)

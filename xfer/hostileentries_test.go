@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -51,11 +52,11 @@ type counter struct {
 	moved   chan struct{}
 }
 
-func (*counter) done(*railLink, uint64)            {}
-func (*counter) opened()                           {}
-func (*counter) immediate(*railLink, uint32) error { return nil }
+func (*counter) Done(*link.Link, uint64)            {}
+func (*counter) Opened()                            {}
+func (*counter) Immediate(*link.Link, uint32) error { return nil }
 
-func (l *counter) fast(f *wire.Frame) (bool, error) {
+func (l *counter) Fast(f *wire.Frame) (bool, error) {
 	if f.Type != wire.MsgResult {
 		return true, nil
 	}
@@ -89,10 +90,10 @@ func TestHostileMillionEntries(t *testing.T) {
 			return err
 		}
 		l := &counter{moved: make(chan struct{}, 1)}
-		var r role = l
-		s.role.Store(&r)
+		var r link.Role = l
+		s.Role.Store(&r)
 		total := wire.Totals{Entries: n}
-		if err := s.ctl.send(ctx, wire.MsgTotal, total.Encode()); err != nil {
+		if err := s.Ctl.Send(ctx, wire.MsgTotal, total.Encode()); err != nil {
 			return err
 		}
 		var scratch wire.Writer
@@ -107,7 +108,7 @@ func TestHostileMillionEntries(t *testing.T) {
 				body = wire.AppendEntry(body, &e, &scratch)
 			}
 			if len(body) > empty {
-				if err := s.ctl.send(ctx, wire.MsgEntries, body); err != nil {
+				if err := s.Ctl.Send(ctx, wire.MsgEntries, body); err != nil {
 					return err
 				}
 				continue
@@ -141,8 +142,8 @@ func TestHostileEntriesBeyondTheWindow(t *testing.T) {
 		if err := p.ready(ctx); err != nil {
 			return err
 		}
-		var r role = &counter{moved: make(chan struct{}, 1)}
-		s.role.Store(&r)
+		var r link.Role = &counter{moved: make(chan struct{}, 1)}
+		s.Role.Store(&r)
 		body, scratch := []byte{0}, wire.Writer{}
 		for next := uint64(0); next < 4*entryWindow; body = binary.AppendUvarint(nil, next) {
 			for range 100 {
@@ -150,7 +151,7 @@ func TestHostileEntriesBeyondTheWindow(t *testing.T) {
 				body = wire.AppendEntry(body, &e, &scratch)
 				next++
 			}
-			if err := s.ctl.send(ctx, wire.MsgEntries, body); err != nil {
+			if err := s.Ctl.Send(ctx, wire.MsgEntries, body); err != nil {
 				return err
 			}
 		}

@@ -23,7 +23,7 @@ func listen(ctx context.Context, s *session) error {
 	ctx, cancel := context.WithTimeout(ctx, rdmatest.Stretch(10*time.Second))
 	defer cancel()
 	for {
-		if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
+		if err := s.Receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 			return err
 		}
 	}
@@ -73,14 +73,14 @@ func TestHostileSourceWhereThingsAreKept(t *testing.T) {
 			func(context.Context, *puppet) error { return nil }},
 		{"something skipped twice", wire.FlagDelete, []wire.AnnouncedEntry{dirAt(".")}, func(ctx context.Context, p *puppet) error {
 			skipped := append(wire.AppendException(nil, &wire.Exception{Entry: noEntry, Outcome: Skipped}), "fifo"...)
-			return errors.Join(p.ctl.send(ctx, wire.MsgFail, skipped), p.ctl.send(ctx, wire.MsgFail, skipped))
+			return errors.Join(p.Ctl.Send(ctx, wire.MsgFail, skipped), p.Ctl.Send(ctx, wire.MsgFail, skipped))
 		}},
 		{"something skipped behind the end", wire.FlagDelete, []wire.AnnouncedEntry{dirAt("."), fileAt("f", 4)}, func(ctx context.Context, p *puppet) error {
 			skipped := append(wire.AppendException(nil, &wire.Exception{Entry: noEntry, Outcome: Skipped}), "fifo"...)
-			return errors.Join(p.ctl.send(ctx, wire.MsgEnd, []byte{2}), p.ctl.send(ctx, wire.MsgFail, skipped))
+			return errors.Join(p.Ctl.Send(ctx, wire.MsgEnd, []byte{2}), p.Ctl.Send(ctx, wire.MsgFail, skipped))
 		}},
 		{"kept by the source", wire.FlagDelete, []wire.AnnouncedEntry{dirAt(".")}, func(ctx context.Context, p *puppet) error {
-			return p.ctl.send(ctx, wire.MsgFail, append(wire.AppendException(nil, &wire.Exception{Entry: noEntry, Outcome: Kept}), "x"...))
+			return p.Ctl.Send(ctx, wire.MsgFail, append(wire.AppendException(nil, &wire.Exception{Entry: noEntry, Outcome: Kept}), "x"...))
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -196,8 +196,8 @@ func TestNothingDeletedAfterAnErrorOfReading(t *testing.T) {
 		err := hostileHello(t, addr, wire.ModePush, "/", func(h *wire.Hello) { h.Terms.Name, h.Terms.Flags = ".", h.Terms.Flags|wire.FlagDelete }, func(ctx context.Context, s *session) error {
 			p := &puppet{session: s}
 			if err := errors.Join(p.ready(ctx), p.announce(ctx, dirAt("."), fileAt("a", 4)),
-				p.ctl.send(ctx, wire.MsgFail, wire.AppendException(nil, &wire.Exception{Entry: 1, Outcome: tc.outcome, Text: "why"})),
-				p.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, 2))); err != nil {
+				p.Ctl.Send(ctx, wire.MsgFail, wire.AppendException(nil, &wire.Exception{Entry: 1, Outcome: tc.outcome, Text: "why"})),
+				p.Ctl.Send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, 2))); err != nil {
 				return err
 			}
 			// Deletion begins when all entries have ended, of which the source may hear first.
@@ -205,7 +205,7 @@ func TestNothingDeletedAfterAnErrorOfReading(t *testing.T) {
 			defer cancel()
 			told := false
 			for upto := uint64(0); upto < 2 || !told; {
-				err := p.receive(waited, func(f *wire.Frame) (err error) {
+				err := p.Receive(waited, func(f *wire.Frame) (err error) {
 					switch f.Type {
 					case wire.MsgDeleted:
 						told = true

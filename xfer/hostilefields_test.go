@@ -135,14 +135,14 @@ func converse(t *testing.T, w hostileWay, ep Endpoint, o *Options, sp *spoilt) e
 		return err
 	}
 	s := newSession(d, "the server", true, o.Timeouts)
-	err = s.run(t.Context(), func(ctx context.Context, _ *errgroup.Group) error {
+	err = s.Run(t.Context(), func(ctx context.Context, _ *errgroup.Group) error {
 		ctx, cancel := context.WithTimeout(ctx, o.Timeouts.Silence)
 		defer cancel()
 		p := &puppet{session: s}
-		if err := s.ctl.send(ctx, wire.MsgHello, sp.of("hello", h.Encode())); err != nil {
+		if err := s.Ctl.Send(ctx, wire.MsgHello, sp.of("hello", h.Encode())); err != nil {
 			return err
 		}
-		err := s.expect(ctx, wire.MsgWelcome, "welcome", func([]byte) error {
+		err := s.Expect(ctx, wire.MsgWelcome, "welcome", func([]byte) error {
 			s.terms = h.Terms
 			return nil
 		})

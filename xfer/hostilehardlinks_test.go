@@ -72,7 +72,7 @@ func TestDataForALink(t *testing.T) {
 			return err
 		}
 		for {
-			if err := p.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
+			if err := p.Receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 				return err
 			}
 		}
@@ -89,14 +89,14 @@ func TestLinkToWhatWasThere(t *testing.T) {
 	OnHost(t)
 	var results []wire.Exception
 	root, end, err := hostileNames(t, func(ctx context.Context, p *puppet) error {
-		if err := p.ctl.send(ctx, wire.MsgFail, wire.AppendException(nil, &wire.Exception{Entry: 0, Outcome: Failed, Text: "not today"})); err != nil {
+		if err := p.Ctl.Send(ctx, wire.MsgFail, wire.AppendException(nil, &wire.Exception{Entry: 0, Outcome: Failed, Text: "not today"})); err != nil {
 			return err
 		}
-		if err := p.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, 2)); err != nil {
+		if err := p.Ctl.Send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, 2)); err != nil {
 			return err
 		}
 		for upto := uint64(0); upto < 2; {
-			err := p.receive(ctx, func(f *wire.Frame) (err error) {
+			err := p.Receive(ctx, func(f *wire.Frame) (err error) {
 				if f.Type != wire.MsgResult {
 					return nil
 				}

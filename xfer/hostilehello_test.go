@@ -17,6 +17,7 @@ import (
 	"gdrcp/gpu"
 	"gdrcp/internal/fileset"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
@@ -40,7 +41,7 @@ func (b *books) note(l Load) {
 // balanced waits until no session is left, and then nothing may be booked.
 func (b *books) balanced(t *testing.T, v *Server) {
 	t.Helper()
-	for end := time.Now().Add(rdmatest.Stretch(2 * AbortWait)); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(rdmatest.Stretch(2 * link.AbortWait)); ; time.Sleep(time.Millisecond) {
 		memory := v.door.BookedBytes()
 		b.mu.Lock()
 		now, lowest := b.now, b.lowest
@@ -238,11 +239,11 @@ func sayHello(t *testing.T, w hostileWay, addr netip.AddrPort, body []byte, gran
 		t.Fatal(err)
 	}
 	s := newSession(d, "the server", true, o.Timeouts)
-	err = s.run(t.Context(), func(ctx context.Context, _ *errgroup.Group) error {
-		if err := s.ctl.send(ctx, wire.MsgHello, body); err != nil {
+	err = s.Run(t.Context(), func(ctx context.Context, _ *errgroup.Group) error {
+		if err := s.Ctl.Send(ctx, wire.MsgHello, body); err != nil {
 			return err
 		}
-		return s.expect(ctx, wire.MsgWelcome, "welcome", func([]byte) error { return granted() })
+		return s.Expect(ctx, wire.MsgWelcome, "welcome", func([]byte) error { return granted() })
 	})
 	return errors.Join(err, d.close())
 }

@@ -14,6 +14,7 @@ import (
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
@@ -310,7 +311,7 @@ func testJoinsBeforeTheHello(t *testing.T, w hostileWay) {
 	h.Terms.Slots, h.Terms.QPs = 1<<40, 1<<40
 	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Stretch(w.slow*5*time.Second))
 	defer cancel()
-	if err := s.ctl.send(ctx, wire.MsgHello, h.Encode()); err != nil {
+	if err := s.Ctl.Send(ctx, wire.MsgHello, h.Encode()); err != nil {
 		t.Fatal(err)
 	}
 	for {
@@ -344,11 +345,11 @@ func TestLinkBeforeTheHello(t *testing.T) {
 	}
 	h.Paths, h.Terms.Name, h.Terms.QPs = []string{"x"}, "x", a.Grant.QPs
 	s := newSession(d, "the server", true, i.w.timeouts())
-	err = s.run(t.Context(), func(ctx context.Context, _ *errgroup.Group) error {
-		if err := s.ctl.send(ctx, wire.MsgHello, h.Encode()); err != nil {
+	err = s.Run(t.Context(), func(ctx context.Context, _ *errgroup.Group) error {
+		if err := s.Ctl.Send(ctx, wire.MsgHello, h.Encode()); err != nil {
 			return err
 		}
-		return s.expect(ctx, wire.MsgWelcome, "welcome", func([]byte) error { return nil })
+		return s.Expect(ctx, wire.MsgWelcome, "welcome", func([]byte) error { return nil })
 	})
 	if err != nil {
 		t.Error(err)
@@ -363,8 +364,8 @@ func TestLinksLeaveMemoryToOtherKeys(t *testing.T) {
 	o := w.options()
 	o.Slots, o.QPs, o.ChunkBytes = 2, 1, MinChunkBytes
 	cfg := railConfig(o.QPs, o.Slots, o.ChunkBytes, false, false, rdma.Wire{})
-	ring, link := ringBytes(o.QPs, o.Slots, o.ChunkBytes), messageBytes(&cfg)
-	all := ring + (maxLinks-1)*link
+	ring, one := ringBytes(o.QPs, o.Slots, o.ChunkBytes), messageBytes(&cfg)
+	all := ring + (link.MaxLinks-1)*one
 	v, addr := w.running(t, ServerConfig{Keys: twoKeys(t.TempDir()), Timeouts: w.timeouts(), MaxMemory: all, MaxWait: -1})
 	a, err := o.atDoor(testKey).AuthenticateOnce(t.Context(), w.provider, "tcp", addr, func() {})
 	if err != nil {
@@ -377,7 +378,7 @@ func TestLinksLeaveMemoryToOtherKeys(t *testing.T) {
 	}
 	defer d.rail.Close()
 	joined := 0
-	for n := credit.Link(2); n <= maxLinks; n++ {
+	for n := credit.Link(2); n <= link.MaxLinks; n++ {
 		rail, err := w.provider.Open("tcp", cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -393,7 +394,7 @@ func TestLinksLeaveMemoryToOtherKeys(t *testing.T) {
 			joined++
 		}
 	}
-	if left := all - v.door.BookedBytes(); joined < maxLinks/2 || left < ring {
+	if left := all - v.door.BookedBytes(); joined < link.MaxLinks/2 || left < ring {
 		t.Errorf("%d links joined, and %d bytes are left for another key's session of %d", joined, left, ring)
 	}
 	b, err := o.atDoor(otherKey).AuthenticateOnce(t.Context(), w.provider, "tcp", addr, func() {})

@@ -26,7 +26,7 @@ func TestHostileClientLeavesNoRoomForTheLastMessage(t *testing.T) {
 			if err := p.chunk(i, 0, i+1, handData, wire.Extent{Length: int64(len(handData)), Digest: benchDigest(s.terms.Hash, handData)}); err != nil {
 				return err
 			}
-			for len(s.inbox) <= int(i) { // the credit, which nobody takes from there
+			for len(s.Inbox) <= int(i) { // the credit, which nobody takes from there
 				select {
 				case <-time.After(time.Millisecond):
 				case <-ctx.Done():
@@ -34,14 +34,14 @@ func TestHostileClientLeavesNoRoomForTheLastMessage(t *testing.T) {
 				}
 			}
 		}
-		p.ctl.mu.Lock()
-		err := p.ctl.lane.send(wire.MsgEnd, p.ctl.window.Next(), 0, nil, rdma.WR{Quiet: true})
-		p.ctl.mu.Unlock()
+		p.Ctl.Mu.Lock()
+		err := p.Ctl.Lane.Send(wire.MsgEnd, p.Ctl.Window.Next(), 0, nil, rdma.WR{Quiet: true})
+		p.Ctl.Mu.Unlock()
 		if err != nil {
 			return err
 		}
 		time.Sleep(100 * time.Millisecond)                // the server comes to its last message
-		return errors.Join(gone, p.ctl.lane.conn.Close()) // without a last word, which would say what it has read
+		return errors.Join(gone, p.Ctl.Lane.Conn.Close()) // without a last word, which would say what it has read
 	})
 	if !errors.Is(err, gone) {
 		t.Error(err)

@@ -55,11 +55,11 @@ func wantCutOff(t *testing.T, err error, ends <-chan SessionEnd) {
 func hostileSink(t *testing.T, addr netip.AddrPort, change func(*wire.Hello), say []message) {
 	t.Helper()
 	err := hostileHello(t, addr, wire.ModePull, "/", change, func(ctx context.Context, s *session) error {
-		if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
+		if err := s.Receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 			return err
 		}
 		for _, m := range say {
-			if err := s.ctl.send(ctx, m.typ, m.body); err != nil {
+			if err := s.Ctl.Send(ctx, m.typ, m.body); err != nil {
 				return err
 			}
 		}
@@ -103,7 +103,7 @@ func (p *puppet) ready(ctx context.Context) error {
 	if err := p.makeRing(ctx, hostileSlots, rdma.LocalWrite); err != nil {
 		return err
 	}
-	return p.expect(ctx, wire.MsgRing, "ring", func(body []byte) (err error) {
+	return p.Expect(ctx, wire.MsgRing, "ring", func(body []byte) (err error) {
 		p.target, err = wire.DecodeRing(body, hostileSlots, p.terms.ChunkBytes)
 		return err
 	})
@@ -116,16 +116,16 @@ func (p *puppet) announce(ctx context.Context, entries ...wire.AnnouncedEntry) e
 	for i := range entries {
 		body = wire.AppendEntry(body, &entries[i], &scratch)
 	}
-	if err := p.ctl.send(ctx, wire.MsgEntries, body); err != nil {
+	if err := p.Ctl.Send(ctx, wire.MsgEntries, body); err != nil {
 		return err
 	}
 	total := wire.Totals{Entries: uint64(len(entries)), Final: true}
-	if err := p.ctl.send(ctx, wire.MsgTotal, total.Encode()); err != nil {
+	if err := p.Ctl.Send(ctx, wire.MsgTotal, total.Encode()); err != nil {
 		return err
 	}
 	for {
 		planned := false
-		err := p.receive(ctx, func(f *wire.Frame) error {
+		err := p.Receive(ctx, func(f *wire.Frame) error {
 			planned = f.Type == wire.MsgPlan
 			return nil
 		})
@@ -154,12 +154,12 @@ func (p *puppet) send(h *wire.ChunkHeader, payload []byte) error {
 		h.PlainBytes = h.StoredBytes
 	}
 	slot := int(h.Slot)
-	n := h.Encode(p.link.ring.HeaderSlot(slot))
-	copy(p.link.ring.Slot(slot), payload)
-	_, err := p.ctl.lane.conn.Post([]rdma.WR{
-		{Op: rdma.OpWrite, Quiet: true, Local: p.link.ring.HeaderMR, Offset: slot * wire.HeaderStride, Len: n,
+	n := h.Encode(p.Link.Ring.HeaderSlot(slot))
+	copy(p.Link.Ring.Slot(slot), payload)
+	_, err := p.Ctl.Lane.Conn.Post([]rdma.WR{
+		{Op: rdma.OpWrite, Quiet: true, Local: p.Link.Ring.HeaderMR, Offset: slot * wire.HeaderStride, Len: n,
 			RemoteAddr: p.target.HeaderAddr + uint64(slot)*wire.HeaderStride, RKey: p.target.HeaderKey},
-		{Op: rdma.OpWriteImm, Quiet: true, Local: p.link.ring.PayloadMR, Offset: slot * p.link.ring.SlotBytes, Len: len(payload),
+		{Op: rdma.OpWriteImm, Quiet: true, Local: p.Link.Ring.PayloadMR, Offset: slot * p.Link.Ring.SlotBytes, Len: len(payload),
 			RemoteAddr: p.target.PayloadAddr + uint64(slot)*uint64(p.target.SlotBytes), RKey: p.target.PayloadKey, Imm: wire.Immediate(slot, h.Generation)},
 	})
 	return err
@@ -173,7 +173,7 @@ func (p *puppet) sealedChunk(slot int, place trust.HeaderPlace, seals *trust.Chu
 	h := wire.ChunkHeader{
 		Session: p.sessionTag(), Link: 1, Slot: uint32(slot), Generation: 1, Extents: []wire.Extent{x}, StoredBytes: uint32(n), PlainBytes: uint32(n),
 	}
-	payload := p.link.ring.Slot(slot)[:n]
+	payload := p.Link.Ring.Slot(slot)[:n]
 	copy(payload, handData)
 	header := make([]byte, wire.HeaderStride)
 	if seals != nil {
@@ -187,10 +187,10 @@ func (p *puppet) sealedChunk(slot int, place trust.HeaderPlace, seals *trust.Chu
 		header = append(header[:wire.HopBytes:wire.HopBytes], sealed...)
 	}
 	at := slot * wire.HeaderStride
-	copy(p.link.ring.HeaderSlot(slot), header)
-	_, err := p.ctl.lane.conn.Post([]rdma.WR{
-		{Op: rdma.OpWrite, Quiet: true, Local: p.link.ring.HeaderMR, Offset: at, Len: len(header), RemoteAddr: p.target.HeaderAddr + uint64(at), RKey: p.target.HeaderKey},
-		{Op: rdma.OpWriteImm, Quiet: true, Local: p.link.ring.PayloadMR, Offset: slot * p.link.ring.SlotBytes, Len: n,
+	copy(p.Link.Ring.HeaderSlot(slot), header)
+	_, err := p.Ctl.Lane.Conn.Post([]rdma.WR{
+		{Op: rdma.OpWrite, Quiet: true, Local: p.Link.Ring.HeaderMR, Offset: at, Len: len(header), RemoteAddr: p.target.HeaderAddr + uint64(at), RKey: p.target.HeaderKey},
+		{Op: rdma.OpWriteImm, Quiet: true, Local: p.Link.Ring.PayloadMR, Offset: slot * p.Link.Ring.SlotBytes, Len: n,
 			RemoteAddr: p.target.PayloadAddr + uint64(slot)*uint64(p.target.SlotBytes), RKey: p.target.PayloadKey, Imm: wire.Immediate(slot, 1)},
 	})
 	return err
@@ -202,7 +202,7 @@ func (p *puppet) sealedChunk(slot int, place trust.HeaderPlace, seals *trust.Chu
 func (p *puppet) whatBecame(ctx context.Context, settled bool) (back, taken bool, err error) {
 	var upto uint64
 	for err == nil && (!back || settled && upto < 2) {
-		err = p.receive(ctx, func(f *wire.Frame) (err error) {
+		err = p.Receive(ctx, func(f *wire.Frame) (err error) {
 			switch f.Type {
 			case wire.MsgResult:
 				upto, _, err = wire.DecodeResult(f.Body)
@@ -223,7 +223,7 @@ func (p *puppet) push(ctx context.Context, o *Options, sp *spoilt) error {
 	tree, x := handTree(), whole(1, handData)
 	if sp != nil {
 		if m, ok := besides()[sp.what]; ok {
-			if err := p.ctl.send(ctx, m.t, sp.of(sp.what, m.body)); err != nil {
+			if err := p.Ctl.Send(ctx, m.t, sp.of(sp.what, m.body)); err != nil {
 				return err
 			}
 		}
@@ -233,10 +233,10 @@ func (p *puppet) push(ctx context.Context, o *Options, sp *spoilt) error {
 		entries = wire.AppendEntry(entries, &tree[i], &scratch)
 	}
 	total := wire.Totals{Entries: 3, Bytes: uint64(len(handData)), Final: true}
-	if err := p.ctl.send(ctx, wire.MsgEntries, sp.of("entries", entries)); err != nil {
+	if err := p.Ctl.Send(ctx, wire.MsgEntries, sp.of("entries", entries)); err != nil {
 		return err
 	}
-	if err := p.ctl.send(ctx, wire.MsgTotal, sp.of("total", total.Encode())); err != nil {
+	if err := p.Ctl.Send(ctx, wire.MsgTotal, sp.of("total", total.Encode())); err != nil {
 		return err
 	}
 	if err := p.await(ctx, wire.MsgPlan); err != nil {
@@ -245,7 +245,7 @@ func (p *puppet) push(ctx context.Context, o *Options, sp *spoilt) error {
 	if err := p.post(x, sp); err != nil {
 		return err
 	}
-	if err := p.ctl.send(ctx, wire.MsgEnd, sp.of("end", []byte{3})); err != nil {
+	if err := p.Ctl.Send(ctx, wire.MsgEnd, sp.of("end", []byte{3})); err != nil {
 		return err
 	}
 	acct, err := newCopyResults(&p.terms, o)
@@ -262,7 +262,7 @@ func (p *puppet) push(ctx context.Context, o *Options, sp *spoilt) error {
 		}
 	}
 	r := acct.finish()
-	if err := p.ctl.send(ctx, wire.MsgRoot, sp.of("root", r.Encode())); err != nil {
+	if err := p.Ctl.Send(ctx, wire.MsgRoot, sp.of("root", r.Encode())); err != nil {
 		return err
 	}
 	return p.await(ctx, wire.MsgDone)
@@ -272,7 +272,7 @@ func (p *puppet) push(ctx context.Context, o *Options, sp *spoilt) error {
 func (p *puppet) await(ctx context.Context, t wire.MsgType) error {
 	for {
 		var got wire.MsgType
-		err := p.receive(ctx, func(f *wire.Frame) error {
+		err := p.Receive(ctx, func(f *wire.Frame) error {
 			got = f.Type
 			return nil
 		})
@@ -288,11 +288,11 @@ func (p *puppet) post(x wire.Extent, sp *spoilt) error {
 	header := make([]byte, wire.HeaderStride)
 	header = sp.of("header", header[:h.Encode(header)])
 	imm := sp.of("immediate", binary.LittleEndian.AppendUint32(nil, wire.Immediate(0, 1)))
-	copy(p.link.ring.HeaderSlot(0), header)
-	copy(p.link.ring.Slot(0), handData)
-	_, err := p.ctl.lane.conn.Post([]rdma.WR{
-		{Op: rdma.OpWrite, Quiet: true, Local: p.link.ring.HeaderMR, Len: len(header), RemoteAddr: p.target.HeaderAddr, RKey: p.target.HeaderKey},
-		{Op: rdma.OpWriteImm, Quiet: true, Local: p.link.ring.PayloadMR, Len: len(handData), RemoteAddr: p.target.PayloadAddr, RKey: p.target.PayloadKey,
+	copy(p.Link.Ring.HeaderSlot(0), header)
+	copy(p.Link.Ring.Slot(0), handData)
+	_, err := p.Ctl.Lane.Conn.Post([]rdma.WR{
+		{Op: rdma.OpWrite, Quiet: true, Local: p.Link.Ring.HeaderMR, Len: len(header), RemoteAddr: p.target.HeaderAddr, RKey: p.target.HeaderKey},
+		{Op: rdma.OpWriteImm, Quiet: true, Local: p.Link.Ring.PayloadMR, Len: len(handData), RemoteAddr: p.target.PayloadAddr, RKey: p.target.PayloadKey,
 			Imm: binary.LittleEndian.Uint32(append(imm, 0, 0, 0, 0))},
 	})
 	return err
@@ -301,7 +301,7 @@ func (p *puppet) post(x wire.Extent, sp *spoilt) error {
 // asked waits until something is wanted again.
 func (p *puppet) asked(ctx context.Context) error {
 	for again := false; !again; {
-		err := p.receive(ctx, func(f *wire.Frame) error {
+		err := p.Receive(ctx, func(f *wire.Frame) error {
 			if f.Type != wire.MsgCredit {
 				return nil
 			}

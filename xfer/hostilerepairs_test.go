@@ -38,7 +38,7 @@ func (s *spoiler) goes(ctx context.Context, h wire.ChunkHeader, payload []byte) 
 		return err
 	}
 	for back := false; !back; {
-		err := s.receive(ctx, func(f *wire.Frame) error {
+		err := s.Receive(ctx, func(f *wire.Frame) error {
 			if f.Type != wire.MsgCredit {
 				return nil
 			}
@@ -101,11 +101,11 @@ func TestHostileSourceOfDamage(t *testing.T) {
 			return fmt.Errorf("behind a repair: %w", err)
 		}
 		// Nor is what an entry lacks that has ended.
-		if err := p.ctl.send(ctx, wire.MsgFail, wire.AppendException(nil, &wire.Exception{Entry: 0, Outcome: Failed, Text: "gone"})); err != nil {
+		if err := p.Ctl.Send(ctx, wire.MsgFail, wire.AppendException(nil, &wire.Exception{Entry: 0, Outcome: Failed, Text: "gone"})); err != nil {
 			return err
 		}
 		for ended := false; !ended; {
-			if err := p.receive(ctx, func(f *wire.Frame) error { ended = f.Type == wire.MsgResult; return nil }); err != nil {
+			if err := p.Receive(ctx, func(f *wire.Frame) error { ended = f.Type == wire.MsgResult; return nil }); err != nil {
 				return err
 			}
 		}

@@ -112,7 +112,7 @@ func (r *rewriter) serve(ctx context.Context, p *puppet) error {
 		}
 	}
 	for settled := false; !settled; {
-		err := p.receive(ctx, func(f *wire.Frame) error {
+		err := p.Receive(ctx, func(f *wire.Frame) error {
 			if f.Type == wire.MsgResult {
 				settled = true
 			}
@@ -133,9 +133,9 @@ func (r *rewriter) serve(ctx context.Context, p *puppet) error {
 
 // overwrite writes to a slot by way of another slot of this end, and says nothing of it.
 func (p *puppet) overwrite(slot, by int, payload []byte) error {
-	copy(p.link.ring.Slot(by), payload)
-	_, err := p.ctl.lane.conn.Post([]rdma.WR{
-		{Op: rdma.OpWrite, Quiet: true, Local: p.link.ring.PayloadMR, Offset: by * p.link.ring.SlotBytes, Len: len(payload),
+	copy(p.Link.Ring.Slot(by), payload)
+	_, err := p.Ctl.Lane.Conn.Post([]rdma.WR{
+		{Op: rdma.OpWrite, Quiet: true, Local: p.Link.Ring.PayloadMR, Offset: by * p.Link.Ring.SlotBytes, Len: len(payload),
 			RemoteAddr: p.target.PayloadAddr + uint64(slot)*uint64(p.target.SlotBytes), RKey: p.target.PayloadKey},
 	})
 	return err

@@ -10,6 +10,7 @@ import (
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer/internal/fault"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -127,7 +128,7 @@ func testHostileSeals(t *testing.T, w hostileWay) {
 			tc.say(f)
 			select {
 			case end := <-i.ends:
-				if !errors.Is(end.Err, errForged) || !fault.IsLost(end.Err) {
+				if !errors.Is(end.Err, link.ErrForged) || !fault.IsLost(end.Err) {
 					t.Errorf("the session ended by %v", end.Err)
 				}
 			case <-time.After(rdmatest.Stretch(w.slow * 3 * time.Second)):

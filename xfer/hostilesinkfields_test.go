@@ -12,17 +12,18 @@ import (
 
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
 
 // taker is a sink by hand: it lets chunks come, and does nothing with them.
 type taker struct{ arrived chan struct{} }
 
-func (*taker) done(*railLink, uint64)         {}
-func (*taker) opened()                        {}
-func (*taker) fast(*wire.Frame) (bool, error) { return false, nil }
+func (*taker) Done(*link.Link, uint64)        {}
+func (*taker) Opened()                        {}
+func (*taker) Fast(*wire.Frame) (bool, error) { return false, nil }
 
-func (k *taker) immediate(*railLink, uint32) error {
+func (k *taker) Immediate(*link.Link, uint32) error {
 	select {
 	case k.arrived <- struct{}{}:
 	default:
@@ -103,7 +104,7 @@ func testHostileSinkFields(t *testing.T, w hostileWay) {
 		err := w.talk(t, addr, wire.ModePull, "/", asIs, func(ctx context.Context, s *session) error {
 			ctx, cancel := context.WithTimeout(ctx, w.slow*time.Second/5)
 			defer cancel()
-			return takeChunk(ctx, s, said.before, func() error { return s.ctl.send(ctx, said.t, x.m.body) })
+			return takeChunk(ctx, s, said.before, func() error { return s.Ctl.Send(ctx, said.t, x.m.body) })
 		})
 		if err == nil {
 			t.Errorf("%s: %s was taken for the end of a copy", x.what, x.m.name)
@@ -128,9 +129,9 @@ func testHostileSinkFields(t *testing.T, w hostileWay) {
 // come, and then only listens.
 func takeChunk(ctx context.Context, s *session, before bool, say func() error) error {
 	k := &taker{make(chan struct{}, 1)}
-	var r role = k
-	s.role.Store(&r)
-	if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
+	var r link.Role = k
+	s.Role.Store(&r)
+	if err := s.Receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 		return err
 	}
 	if before {
@@ -141,8 +142,8 @@ func takeChunk(ctx context.Context, s *session, before bool, say func() error) e
 	if err := s.makeRing(ctx, hostileSlots, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
 		return err
 	}
-	info := s.link.ring.Info()
-	if err := errors.Join(s.ctl.send(ctx, wire.MsgRing, info.Encode()), s.ctl.send(ctx, wire.MsgPlan, []byte{3})); err != nil {
+	info := s.Link.Ring.Info()
+	if err := errors.Join(s.Ctl.Send(ctx, wire.MsgRing, info.Encode()), s.Ctl.Send(ctx, wire.MsgPlan, []byte{3})); err != nil {
 		return err
 	}
 	select {
@@ -156,7 +157,7 @@ func takeChunk(ctx context.Context, s *session, before bool, say func() error) e
 		}
 	}
 	for {
-		if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
+		if err := s.Receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 			return err
 		}
 	}

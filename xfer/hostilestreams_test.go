@@ -54,7 +54,7 @@ func TestHostileStream(t *testing.T) {
 			return p.chunk(0, 0, 1, data, pieceOf(wire.StreamBytes, data, wire.ExtLast))
 		}},
 		{"no end", wire.FlagStream, []wire.AnnouncedEntry{stream}, func(p *puppet) error {
-			return errors.Join(p.chunk(0, 0, 1, data, pieceOf(0, data, 0)), p.ctl.send(t.Context(), wire.MsgRoot, (&wire.Roots{}).Encode()))
+			return errors.Join(p.chunk(0, 0, 1, data, pieceOf(0, data, 0)), p.Ctl.Send(t.Context(), wire.MsgRoot, (&wire.Roots{}).Encode()))
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestHostileStream(t *testing.T) {
 					}
 				}
 				for {
-					if err := p.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
+					if err := p.Receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 						return err
 					}
 				}
@@ -168,7 +168,7 @@ func TestHostileServerOfAStream(t *testing.T) {
 			if err == nil {
 				_, _, err = p.whatBecame(ctx, false)
 			}
-			return errors.Join(err, p.ctl.send(ctx, wire.MsgFail, wire.AppendException(nil, &wire.Exception{Entry: 0, Outcome: Changed, Text: "changed while it was read"})))
+			return errors.Join(err, p.Ctl.Send(ctx, wire.MsgFail, wire.AppendException(nil, &wire.Exception{Entry: 0, Outcome: Changed, Text: "changed while it was read"})))
 		}, "", nil},
 		{"never whole", []wire.AnnouncedEntry{fileAt("f", 3*piece)}, func(ctx context.Context, p *puppet) error {
 			err := errors.Join(p.chunk(0, 0, 1, first, pieceOf(0, first, 0)), p.chunk(1, 1, 1, evil, pieceOf(piece, second, 0)),
@@ -194,7 +194,7 @@ func TestHostileServerOfAStream(t *testing.T) {
 					}
 				}
 				// What is left may be an end of a kind.
-				return p.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, uint64(len(tc.entries))))
+				return p.Ctl.Send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, uint64(len(tc.entries))))
 			})
 			out := &kept{}
 			var told strings.Builder

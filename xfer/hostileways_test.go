@@ -13,6 +13,7 @@ import (
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
 	"gdrcp/rdma/verbs"
+	"gdrcp/xfer/internal/link"
 )
 
 // hostileWay is a transport over which tests speak the protocol by hand.
@@ -69,7 +70,7 @@ func (w hostileWay) run(t *testing.T, name string, test func(t *testing.T)) {
 	})
 }
 
-func (w hostileWay) timeouts() Timeouts {
+func (w hostileWay) timeouts() link.Timeouts {
 	o := shortTimeouts()
 	o.Handshake, o.Silence = o.Handshake*w.slow, o.Silence*w.slow
 	return o
@@ -144,8 +145,8 @@ func (w hostileWay) device(t testing.TB, addr netip.AddrPort) string {
 	return name
 }
 
-func shortTimeouts() Timeouts {
-	return Timeouts{Handshake: rdmatest.Stretch(5 * time.Second), Heartbeat: 100 * time.Millisecond, Silence: rdmatest.Stretch(5 * time.Second), Linger: 100 * time.Millisecond}
+func shortTimeouts() link.Timeouts {
+	return link.Timeouts{Handshake: rdmatest.Stretch(5 * time.Second), Heartbeat: 100 * time.Millisecond, Silence: rdmatest.Stretch(5 * time.Second), Linger: 100 * time.Millisecond}
 }
 
 // hostileServer serves a temporary root and tells how each session ended.

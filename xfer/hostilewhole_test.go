@@ -37,7 +37,7 @@ func TestHostileSourceOfAWholeTree(t *testing.T) {
 				}
 				total := wire.Totals{Final: true}
 				if len(c.entries) == 0 {
-					if err := p.ctl.send(ctx, wire.MsgTotal, total.Encode()); err != nil {
+					if err := p.Ctl.Send(ctx, wire.MsgTotal, total.Encode()); err != nil {
 						return err
 					}
 				} else if err := p.announce(ctx, c.entries...); err != nil {
@@ -52,11 +52,11 @@ func TestHostileSourceOfAWholeTree(t *testing.T) {
 				}
 				if c.skipped != "" {
 					x := &wire.Exception{Entry: noEntry, Outcome: Skipped}
-					err = errors.Join(err, results.bookRefused(c.skipped, x), p.ctl.send(ctx, wire.MsgFail, append(wire.AppendException(nil, x), c.skipped...)))
+					err = errors.Join(err, results.bookRefused(c.skipped, x), p.Ctl.Send(ctx, wire.MsgFail, append(wire.AppendException(nil, x), c.skipped...)))
 				}
 				roots := results.finish()
-				return errors.Join(err, p.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, uint64(len(c.entries)))),
-					p.ctl.send(ctx, wire.MsgRoot, roots.Encode()), p.await(ctx, wire.MsgDone))
+				return errors.Join(err, p.Ctl.Send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, uint64(len(c.entries)))),
+					p.Ctl.Send(ctx, wire.MsgRoot, roots.Encode()), p.await(ctx, wire.MsgDone))
 			})
 			if end := <-ends; (err != nil) != (len(c.entries) == 0) || (end.Err != nil) != (err != nil) {
 				t.Errorf("the client ended with %v, the server with %v", err, end.Err)
@@ -129,7 +129,7 @@ func TestStaleFileIsNotSettled(t *testing.T) {
 					err = errors.Join(err, results.book(&b, nil))
 				}
 				roots := results.finish()
-				return errors.Join(err, p.ctl.send(ctx, wire.MsgEnd, []byte{2}), p.ctl.send(ctx, wire.MsgRoot, roots.Encode()), p.await(ctx, wire.MsgDone))
+				return errors.Join(err, p.Ctl.Send(ctx, wire.MsgEnd, []byte{2}), p.Ctl.Send(ctx, wire.MsgRoot, roots.Encode()), p.await(ctx, wire.MsgDone))
 			})
 			if end := <-ends; err != nil || end.Err != nil {
 				t.Errorf("the client ended with %v, the server with %v", err, end.Err)

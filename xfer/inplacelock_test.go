@@ -10,6 +10,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -25,7 +26,7 @@ func sinkOf(t *testing.T, dir string, terms wire.Terms) *sink {
 		t.Fatal(err)
 	}
 	return &sink{
-		session: &session{linkSession: &linkSession{}, terms: terms, tally: &Tally{}, processors: 1}, store: store, tally: &Tally{}, results: &copyResults{},
+		session: &session{Session: &link.Session{}, terms: terms, tally: &Tally{}, processors: 1}, store: store, tally: &Tally{}, results: &copyResults{},
 		finished: make(chan *sinkEntry, maxOpenFiles), openFiles: newFileTokens(8), progress: make(chan struct{}, 1), mark: make(chan struct{}, 1),
 	}
 }

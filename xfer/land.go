@@ -34,19 +34,19 @@ func (k *sink) startWorkers(ctx context.Context, g *errgroup.Group) {
 // drainSlots is a worker. It takes filled slots, verifies and writes the chunks in
 // them, and gives the slots back.
 func (k *sink) drainSlots(ctx context.Context, worker int) error {
-	if err := k.session.link.awaitRing(ctx); err != nil {
+	if err := k.session.Link.AwaitRing(ctx); err != nil {
 		return err
 	}
-	if k.session.link.ring.Device != nil {
+	if k.session.Link.Ring.Device != nil {
 		return k.drainDevice(ctx, worker)
 	}
 	if k.session.ringWish.Placement.GPU != wire.GPUOff && worker >= k.session.diskWorkers() {
 		return nil // of a GPU that did not take the slots
 	}
-	node := k.session.link.ring.NodeFor(worker, k.session.diskWorkers())
+	node := k.session.Link.Ring.NodeFor(worker, k.session.diskWorkers())
 	node.Stay()
 	var isNear func(filledSlot) bool
-	if r := k.session.link.ring; r.IsSpread() {
+	if r := k.session.Link.Ring; r.IsSpread() {
 		isNear = func(a filledSlot) bool { return r.NodeOf(a.slot) == node }
 	}
 	w := lander{sink: k, turn: &turn{turns: k.turns}}
@@ -144,7 +144,7 @@ func (w *lander) verified(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, dat
 // plainOf opens and decodes the payload in a slot. damaged says that the payload is not
 // as the source sent it.
 func (w *lander) plainOf(h *wire.ChunkHeader, a filledSlot) (plain []byte, damaged bool, err error) {
-	plain, err = w.unpack.unseal(w.sink.receiver.seals, h, w.sink.session.link.ring.Slot(a.slot)[:h.StoredBytes], w.sink.session.terms.ChunkBytes)
+	plain, err = w.unpack.unseal(w.sink.receiver.seals, h, w.sink.session.Link.Ring.Slot(a.slot)[:h.StoredBytes], w.sink.session.terms.ChunkBytes)
 	if err == nil {
 		plain, err = w.unpack.unpack(h.Codec, plain, h.PlainBytes, w.sink.session.terms.ChunkBytes)
 	}
@@ -172,7 +172,7 @@ func (k *sink) open(l *landing, a filledSlot, r *wire.ReturnedSlot) (done bool, 
 		return false, fmt.Errorf("%w: chunk %d is compressed, which was not agreed on", ErrProtocol, h.ID)
 	}
 	if h.Repair {
-		k.session.trace.step(credit.Step{Kind: credit.StepRepaired, Sink: true, Place: credit.Place{Slot: uint32(a.slot), Generation: a.generation}, Chunk: h.ID})
+		k.session.Trace.Step(credit.Step{Kind: credit.StepRepaired, Sink: true, Place: credit.Place{Slot: uint32(a.slot), Generation: a.generation}, Chunk: h.ID})
 		return true, nil
 	}
 	return k.ledger.admit(h, a)

@@ -23,7 +23,7 @@ type learned struct {
 	// rings counts the attempts that ended because an end could not make its ring, hangups
 	// those that the server ended before data came through, and paths all others.
 	rings, hangups, paths int
-	// over says that TCP comes next, because of why. next is what the next attempt does that
+	// Over says that TCP comes next, because of why. next is what the next attempt does that
 	// the last one did not do, or empty.
 	over bool
 	why  error
@@ -82,7 +82,7 @@ func (t *Tries) learn(c *Client, d *firstConn, s *session, role conversation, er
 		return
 	}
 	t.learned.next = ""
-	if err == nil || d == nil || d.link.Transport != "verbs" || s.links.carried() > earlyBytes {
+	if err == nil || d == nil || d.link.Transport != "verbs" || s.Links.Carried() > earlyBytes {
 		return
 	}
 	l, fault := &t.learned, attemptFaultOf(err)
@@ -137,7 +137,7 @@ func (o *Options) mayFallBack() bool {
 func failedRail(d *firstConn, s *session, err error) (device string, addr netip.Addr) {
 	device, addr = d.link.Device, d.conn.Remote().Addr()
 	var op *rdma.OpError
-	if errors.As(err, &op) && op.Device != device && slices.ContainsFunc(s.links.uses(), func(u RailUse) bool { return u.Rail == op.Device }) {
+	if errors.As(err, &op) && op.Device != device && slices.ContainsFunc(s.Links.Uses(), func(u RailUse) bool { return u.Rail == op.Device }) {
 		device = op.Device
 		if op.Peer.IsValid() {
 			addr = op.Peer.Addr()

@@ -19,7 +19,7 @@ type ledger struct {
 	mu     sync.Mutex
 	next   uint64
 	parked map[uint64]filledSlot
-	// over: every entry has ended, so nothing of any chunk is needed.
+	// Over: every entry has ended, so nothing of any chunk is needed.
 	over  bool
 	holes []pieceRun // of one extent, reused
 }
@@ -46,7 +46,7 @@ func (l *ledger) admit(h *wire.ChunkHeader, a filledSlot) (bool, error) {
 	if err := l.book(h.Extents); err != nil {
 		return false, err
 	}
-	l.sink.session.trace.step(credit.Step{Kind: credit.StepBooked, Sink: true, Place: credit.Place{Slot: uint32(a.slot), Generation: a.generation}, Chunk: h.ID})
+	l.sink.session.Trace.Step(credit.Step{Kind: credit.StepBooked, Sink: true, Place: credit.Place{Slot: uint32(a.slot), Generation: a.generation}, Chunk: h.ID})
 	l.next++
 	if p, ok := l.parked[l.next]; ok {
 		l.unparkLocked(l.next, p)

@@ -14,18 +14,19 @@ import (
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
 	"gdrcp/xfer/internal/credit"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/ring"
 )
 
 // newTestLink returns a first link on a rail that ends with the test.
-func newTestLink(t *testing.T) *railLink {
+func newTestLink(t *testing.T) *link.Link {
 	t.Helper()
 	rail, err := tcp.New().Open("tcp", railConfig(1, 2, MinChunkBytes, false, false, rdma.Wire{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { rail.Close() })
-	return newFurtherLink(1, rail, nil, 1)
+	return link.NewFurther(1, rail, nil, 1)
 }
 
 // The first link has the ring, also when it was lost, and nobody asks for it any more:
@@ -33,20 +34,20 @@ func newTestLink(t *testing.T) *railLink {
 func TestRingOfALostLinkIsUnmapped(t *testing.T) {
 	t.Parallel()
 	l := newTestLink(t)
-	if err := l.place(t.Context(), ring.Config{Slots: 2, SlotBytes: MinChunkBytes, Access: rdma.LocalRead}); err != nil {
+	if err := l.Place(t.Context(), ring.Config{Slots: 2, SlotBytes: MinChunkBytes, Access: rdma.LocalRead}); err != nil {
 		t.Fatal(err)
 	}
-	k := newLinkSet(l)
-	k.mayReplace()
-	if _, news, err := k.drop(l, &rdma.OpError{Fault: rdma.FaultPath}); !news || err != nil {
+	k := link.NewSet(l)
+	k.MayReplace()
+	if _, news, err := k.Drop(l, &rdma.OpError{Fault: rdma.FaultPath}); !news || err != nil {
 		t.Fatalf("lost: %v, %v", news, err)
 	}
-	k.forget(l)
-	if err := k.close(); err != nil {
+	k.Forget(l)
+	if err := k.Close(); err != nil {
 		t.Error(err)
 	}
-	if l.ring.Payload != nil {
-		t.Errorf("%d bytes stay mapped", len(l.ring.Payload))
+	if l.Ring.Payload != nil {
+		t.Errorf("%d bytes stay mapped", len(l.Ring.Payload))
 	}
 }
 
@@ -55,20 +56,20 @@ func TestRingOfALostLinkIsUnmapped(t *testing.T) {
 func TestLinkThatFailsOnItsWayIsGivenUp(t *testing.T) {
 	t.Parallel()
 	first := newTestLink(t)
-	k := newLinkSet(first)
-	l := newFurtherLink(2, first.rail, nil, 1)
-	if !k.expect(l) {
+	k := link.NewSet(first)
+	l := link.NewFurther(2, first.Rail, nil, 1)
+	if !k.Expect(l) {
 		t.Fatal("no room for a second link")
 	}
-	if found, err := k.find(2); found != l || err != nil { // the peer speaks of it
+	if found, err := k.Find(2); found != l || err != nil { // the peer speaks of it
 		t.Fatalf("found %v, %v", found, err)
 	}
-	k.unexpect(l)
-	if _, news, err := k.drop(l, &rdma.OpError{Fault: rdma.FaultPath}); !news || err != nil {
+	k.Unexpect(l)
+	if _, news, err := k.Drop(l, &rdma.OpError{Fault: rdma.FaultPath}); !news || err != nil {
 		t.Fatalf("lost: %v, %v", news, err)
 	}
 	select {
-	case <-l.polled:
+	case <-l.Polled:
 	default:
 		t.Error("its end waits for ever")
 	}
@@ -76,12 +77,12 @@ func TestLinkThatFailsOnItsWayIsGivenUp(t *testing.T) {
 
 // closings is a carrier that looks at a link as it counts as shut.
 type closings struct {
-	carrier
-	seen func(l *railLink)
+	link.Carrier
+	seen func(l *link.Link)
 }
 
-func (c closings) linkClosed(l *railLink)                    { c.seen(l) }
-func (c closings) linkShut(context.Context, *railLink) error { return nil }
+func (c closings) LinkClosed(l *link.Link)                    { c.seen(l) }
+func (c closings) LinkShut(context.Context, *link.Link) error { return nil }
 
 // A lost link counts as shut when its memory is registered no more: a queue pair that is
 // still being accepted could write there.
@@ -98,31 +99,31 @@ func TestShutLinkHasNothingRegistered(t *testing.T) {
 			t.Cleanup(func() { _ = rail.Close() })
 			first := newTestLink(t)
 			if number == 1 {
-				first = newFurtherLink(1, rail, nil, 1)
+				first = link.NewFurther(1, rail, nil, 1)
 			}
-			if err := first.place(t.Context(), ring.Config{Slots: 2, SlotBytes: MinChunkBytes, Access: sinkAccess}); err != nil {
+			if err := first.Place(t.Context(), ring.Config{Slots: 2, SlotBytes: MinChunkBytes, Access: sinkAccess}); err != nil {
 				t.Fatal(err)
 			}
-			s := &session{linkSession: &linkSession{links: newLinkSet(first)}}
+			s := &session{Session: &link.Session{Links: link.NewSet(first)}}
 			t.Cleanup(func() {
-				if err := s.links.close(); err != nil {
+				if err := s.Links.Close(); err != nil {
 					t.Error(err)
 				}
 			})
 			l := first
 			if number != 1 {
-				l = newFurtherLink(number, rail, nil, 1)
-				if err := l.register(first.ring, sinkAccess); err != nil {
+				l = link.NewFurther(number, rail, nil, 1)
+				if err := l.Register(first.Ring, sinkAccess); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if registered.Load() == 0 {
 				t.Fatal("nothing is registered")
 			}
-			close(l.polled)
-			err = s.shutLink(t.Context(), closings{seen: func(l *railLink) {
+			close(l.Polled)
+			err = s.ShutLink(t.Context(), closings{seen: func(l *link.Link) {
 				select {
-				case <-l.shut:
+				case <-l.Shut:
 					t.Error("it counts as shut before")
 				default:
 				}
@@ -133,9 +134,9 @@ func TestShutLinkHasNothingRegistered(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			<-l.shut
+			<-l.Shut
 			// Another goroutine may be about to use it.
-			if err := l.register(first.ring, sinkAccess); !errors.Is(err, rdma.ErrClosed) || registered.Load() != 0 {
+			if err := l.Register(first.Ring, sinkAccess); !errors.Is(err, rdma.ErrClosed) || registered.Load() != 0 {
 				t.Errorf("the ring is registered on a link that is shut: %d bytes, %v", registered.Load(), err)
 			}
 		})
@@ -158,16 +159,16 @@ func TestWhatALinkIsLostFor(t *testing.T) {
 		{rdma.FaultPath, false, false, true},
 	} {
 		l := newTestLink(t)
-		k := newLinkSet(l)
+		k := link.NewSet(l)
 		if tc.others {
-			if other := newFurtherLink(2, l.rail, nil, 1); !k.expect(other) || !k.add(other) {
+			if other := link.NewFurther(2, l.Rail, nil, 1); !k.Expect(other) || !k.Add(other) {
 				t.Fatal("no room for a second link")
 			}
 		}
 		if tc.replaces {
-			k.mayReplace()
+			k.MayReplace()
 		}
-		if _, _, err := k.drop(l, &rdma.OpError{Fault: tc.fault}); (err != nil) != tc.ends {
+		if _, _, err := k.Drop(l, &rdma.OpError{Fault: tc.fault}); (err != nil) != tc.ends {
 			t.Errorf("%+v: %v", tc, err)
 		}
 	}
@@ -177,8 +178,8 @@ func TestWhatALinkIsLostFor(t *testing.T) {
 // again would have this end keep an answer for each.
 func TestUnknownLinksAreAnsweredOnce(t *testing.T) {
 	t.Parallel()
-	k := newLinkSet(newTestLink(t))
-	if !k.answer(2) || !k.answer(3) || k.answer(2) {
+	k := link.NewSet(newTestLink(t))
+	if !k.Answer(2) || !k.Answer(3) || k.Answer(2) {
 		t.Error("not answered, or answered again")
 	}
 }
@@ -188,12 +189,12 @@ func TestUnknownLinksAreAnsweredOnce(t *testing.T) {
 func TestRailIsHurriedOnceInAWhile(t *testing.T) {
 	t.Parallel()
 	l := newTestLink(t)
-	k := newLinkSet(l)
-	if !k.mayHurry(l) || k.mayHurry(l) {
+	k := link.NewSet(l)
+	if !k.MayHurry(l) || k.MayHurry(l) {
 		t.Error("a rail is given up for holding up the copy not once, or twice in a row")
 	}
-	k.usage.of(l).hurried = time.Now().Add(-holdUpRest)
-	if !k.mayHurry(l) {
+	k.Usage.Of(l).Hurried = time.Now().Add(-link.HoldUpRest)
+	if !k.MayHurry(l) {
 		t.Error("it is not after a while")
 	}
 }
@@ -203,30 +204,30 @@ func TestRailIsHurriedOnceInAWhile(t *testing.T) {
 func TestLinksThatBringNothing(t *testing.T) {
 	t.Parallel()
 	first := newTestLink(t)
-	k := newLinkSet(first)
-	k.mayReplace()
-	lose := func(l *railLink) error {
-		_, _, err := k.drop(l, &rdma.OpError{Fault: rdma.FaultPath})
+	k := link.NewSet(first)
+	k.MayReplace()
+	lose := func(l *link.Link) error {
+		_, _, err := k.Drop(l, &rdma.OpError{Fault: rdma.FaultPath})
 		return err
 	}
-	next := func() *railLink {
-		l := newFurtherLink(k.number(), first.rail, nil, 1)
-		if !k.expect(l) || !k.add(l) {
+	next := func() *link.Link {
+		l := link.NewFurther(k.Number(), first.Rail, nil, 1)
+		if !k.Expect(l) || !k.Add(l) {
 			t.Fatal("the link is not taken")
 		}
 		return l
 	}
 	l := first
-	for n := range 2 * barrenLosses {
-		l.doneBytes.Add(1)
+	for n := range 2 * link.BarrenLosses {
+		l.DoneBytes.Add(1)
 		if err := lose(l); err != nil {
 			t.Fatalf("loss %d, and bytes came through before: %v", n, err)
 		}
 		l = next()
 	}
-	for n := 1; n < barrenLosses; n++ {
+	for n := 1; n < link.BarrenLosses; n++ {
 		err := lose(l)
-		if last := n == barrenLosses-1; errors.Is(err, errBarrenLinks) != last {
+		if last := n == link.BarrenLosses-1; errors.Is(err, link.ErrBarrenLinks) != last {
 			t.Fatalf("loss %d without a byte: %v", n, err)
 		}
 		if err == nil {
@@ -239,25 +240,25 @@ func TestLinksThatBringNothing(t *testing.T) {
 // session had, its last link was lost, and once. The fourth time in a row ends it.
 func TestSeveralRailsLostAtOnce(t *testing.T) {
 	t.Parallel()
-	const rails = 2 * barrenLosses
+	const rails = 2 * link.BarrenLosses
 	first := newTestLink(t)
-	k := newLinkSet(first)
-	k.mayReplace()
-	live := []*railLink{first}
-	for n := 1; n <= barrenLosses; n++ {
+	k := link.NewSet(first)
+	k.MayReplace()
+	live := []*link.Link{first}
+	for n := 1; n <= link.BarrenLosses; n++ {
 		for len(live) < rails {
-			l := newFurtherLink(k.number(), first.rail, nil, 1)
-			if !k.expect(l) || !k.add(l) {
+			l := link.NewFurther(k.Number(), first.Rail, nil, 1)
+			if !k.Expect(l) || !k.Add(l) {
 				t.Fatal("the link is not taken")
 			}
 			live = append(live, l)
 		}
 		if n == 1 {
-			live[0].doneBytes.Add(1)
+			live[0].DoneBytes.Add(1)
 		}
 		for i, l := range live {
-			_, _, err := k.drop(l, &rdma.OpError{Fault: rdma.FaultPath})
-			if ends := n == barrenLosses && i == rails-1; errors.Is(err, errBarrenLinks) != ends {
+			_, _, err := k.Drop(l, &rdma.OpError{Fault: rdma.FaultPath})
+			if ends := n == link.BarrenLosses && i == rails-1; errors.Is(err, link.ErrBarrenLinks) != ends {
 				t.Fatalf("time %d, link %d of %d: %v", n, i+1, rails, err)
 			}
 		}
@@ -269,15 +270,15 @@ func TestSeveralRailsLostAtOnce(t *testing.T) {
 // one, because the session may end so. Of one of several it is told soon.
 func TestLastRailThatThePeerClosed(t *testing.T) {
 	t.Parallel()
-	for left, within := range map[int]time.Duration{0: lossTime + hungUpTime, 1: lossTime} {
+	for left, within := range map[int]time.Duration{0: link.LossTime + link.HungUpTime, 1: link.LossTime} {
 		l := newTestLink(t) // its sockets stay out of the virtual time
 		synctest.Test(t, func(t *testing.T) {
 			var told atomic.Int32
-			s := &session{linkSession: &linkSession{links: newLinkSet(l), report: func(Event) { told.Add(1) }}}
+			s := &session{Session: &link.Session{Links: link.NewSet(l), Report: func(Event) { told.Add(1) }}}
 			ctx, cancel := context.WithCancel(t.Context())
 			g, ctx := errgroup.WithContext(ctx)
-			s.links.begin(ctx, g)
-			s.reportLoss(l, &rdma.OpError{Fault: rdma.FaultPeer}, left)
+			s.Links.Begin(ctx, g)
+			s.ReportLoss(l, &rdma.OpError{Fault: rdma.FaultPeer}, left)
 			for _, c := range []struct {
 				wait time.Duration
 				want int32
@@ -304,13 +305,13 @@ func TestLossHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := make(chan struct{})
 		var told atomic.Int32
-		s := &session{linkSession: &linkSession{links: newLinkSet(l), report: func(Event) {
+		s := &session{Session: &link.Session{Links: link.NewSet(l), Report: func(Event) {
 			<-reads
 			told.Add(1)
 		}}}
 		g, ctx := errgroup.WithContext(t.Context())
-		s.links.begin(ctx, g)
-		s.reportLoss(l, &rdma.OpError{Fault: rdma.FaultPath}, 1)
+		s.Links.Begin(ctx, g)
+		s.ReportLoss(l, &rdma.OpError{Fault: rdma.FaultPath}, 1)
 		close(reads)
 		if err := g.Wait(); err != nil || told.Load() != 1 {
 			t.Errorf("told %d times: %v", told.Load(), err)
@@ -324,16 +325,16 @@ func TestLossThatNobodyHearsOf(t *testing.T) {
 	t.Parallel()
 	l := newTestLink(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := &session{linkSession: &linkSession{links: newLinkSet(l), report: func(e Event) { t.Errorf("told of %v", e) }}}
+		s := &session{Session: &link.Session{Links: link.NewSet(l), Report: func(e Event) { t.Errorf("told of %v", e) }}}
 		ctx, cancel := context.WithCancel(t.Context())
 		g, ctx := errgroup.WithContext(ctx)
-		s.links.begin(ctx, g)
-		s.reportLoss(l, &rdma.OpError{Fault: rdma.FaultPeer}, 0)
-		time.Sleep(hungUpTime)
+		s.Links.Begin(ctx, g)
+		s.ReportLoss(l, &rdma.OpError{Fault: rdma.FaultPeer}, 0)
+		time.Sleep(link.HungUpTime)
 		cancel()
 		if err := g.Wait(); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(2 * lossTime)
+		time.Sleep(2 * link.LossTime)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"gdrcp/chunker"
 	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -22,7 +23,7 @@ const (
 // remoteNames is the list of a pull, at the source. One goroutine reads it.
 type remoteNames struct {
 	ctx   context.Context
-	ctl   *control
+	ctl   *link.Control
 	parts chan []byte
 	begun bool
 	used  int // parts used since more were asked for
@@ -32,7 +33,7 @@ type remoteNames struct {
 	any   bool
 }
 
-func newRemoteNames(ctx context.Context, ctl *control) *remoteNames {
+func newRemoteNames(ctx context.Context, ctl *link.Control) *remoteNames {
 	return &remoteNames{ctx: ctx, ctl: ctl, parts: make(chan []byte, namesWindow)}
 }
 
@@ -79,7 +80,7 @@ func (r *remoteNames) nextPart() error {
 		r.used, wanted = 0, namesMore
 	}
 	if wanted > 0 {
-		if err := r.ctl.send(r.ctx, wire.MsgSelection, append(wire.SelectionPart(wire.SelectionWanted), byte(wanted))); err != nil {
+		if err := r.ctl.Send(r.ctx, wire.MsgSelection, append(wire.SelectionPart(wire.SelectionWanted), byte(wanted))); err != nil {
 			return err
 		}
 	}
@@ -100,7 +101,7 @@ func (r *remoteNames) nextPart() error {
 // namesTeller is the list of a pull, at the sink, which sends it.
 type namesTeller struct {
 	names chunker.Names
-	// wanted holds how many more parts the source has asked for.
+	// Wanted holds how many more parts the source has asked for.
 	wanted chan int
 	room   int // parts that may be sent
 }
@@ -130,7 +131,7 @@ func (t *namesTeller) hearWanted(body []byte) error {
 }
 
 // tell sends the list as the source asks for it.
-func (t *namesTeller) tell(ctx context.Context, ctl *control) error {
+func (t *namesTeller) tell(ctx context.Context, ctl *link.Control) error {
 	parts := wire.NewSelectionParts(wire.SelectionNames, func(part []byte) error { return t.send(ctx, ctl, part) })
 	var name []byte
 	for {
@@ -149,7 +150,7 @@ func (t *namesTeller) tell(ctx context.Context, ctl *control) error {
 }
 
 // send sends a part once the source wants one.
-func (t *namesTeller) send(ctx context.Context, ctl *control, part []byte) error {
+func (t *namesTeller) send(ctx context.Context, ctl *link.Control, part []byte) error {
 	for t.room == 0 {
 		select {
 		case n := <-t.wanted:
@@ -159,5 +160,5 @@ func (t *namesTeller) send(ctx context.Context, ctl *control, part []byte) error
 		}
 	}
 	t.room--
-	return ctl.send(ctx, wire.MsgSelection, part)
+	return ctl.Send(ctx, wire.MsgSelection, part)
 }

@@ -187,7 +187,7 @@ func TestHostileChoice(t *testing.T) {
 	send := func(parts ...[]byte) func(ctx context.Context, s *session) error {
 		return func(ctx context.Context, s *session) error {
 			for _, part := range parts {
-				if err := s.ctl.send(ctx, wire.MsgSelection, part); err != nil {
+				if err := s.Ctl.Send(ctx, wire.MsgSelection, part); err != nil {
 					return err
 				}
 			}
@@ -197,7 +197,7 @@ func TestHostileChoice(t *testing.T) {
 	wanted := func(then func(ctx context.Context, s *session) error) func(ctx context.Context, s *session) error {
 		return func(ctx context.Context, s *session) error {
 			for asked := false; !asked; {
-				if err := s.receive(ctx, func(f *wire.Frame) error { asked = f.Type == wire.MsgSelection; return nil }); err != nil {
+				if err := s.Receive(ctx, func(f *wire.Frame) error { asked = f.Type == wire.MsgSelection; return nil }); err != nil {
 					return err
 				}
 			}
@@ -211,7 +211,7 @@ func TestHostileChoice(t *testing.T) {
 		flags uint64
 		say   func(ctx context.Context, s *session) error
 	}{
-		{"something else than rules", wire.ModePull, wire.FlagRules, func(ctx context.Context, s *session) error { return s.ctl.send(ctx, wire.MsgEnd, []byte{0}) }},
+		{"something else than rules", wire.ModePull, wire.FlagRules, func(ctx context.Context, s *session) error { return s.Ctl.Send(ctx, wire.MsgEnd, []byte{0}) }},
 		{"names for rules", wire.ModePush, wire.FlagRules, send(nameParts(true, a))},
 		{"too many rules", wire.ModePush, wire.FlagRules, send(slices.Repeat([][]byte{append(wire.SelectionPart(wire.SelectionRules), slices.Repeat([]byte{0, 1, 'x'}, 2500)...)}, 5)...)},
 		{"rules unasked", wire.ModePull, 0, send(noRules())},
@@ -233,7 +233,7 @@ func TestHostileChoice(t *testing.T) {
 					return err
 				}
 				for {
-					if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
+					if err := s.Receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 						return err
 					}
 				}

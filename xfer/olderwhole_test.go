@@ -54,9 +54,9 @@ func TestOlderClientHearsNothingOfReplaced(t *testing.T) {
 				}
 				err = results.book(&entryState{AnnouncedEntry: dirAt("."), id: 0}, nil)
 				roots := results.finish()
-				err = errors.Join(err, p.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, 1)), p.ctl.send(ctx, wire.MsgRoot, roots.Encode()))
+				err = errors.Join(err, p.Ctl.Send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, 1)), p.Ctl.Send(ctx, wire.MsgRoot, roots.Encode()))
 				for done := false; err == nil && !done; {
-					err = p.receive(ctx, func(f *wire.Frame) error {
+					err = p.Receive(ctx, func(f *wire.Frame) error {
 						if done = f.Type == wire.MsgDone; f.Type == wire.MsgDeleted {
 							heard++
 						}

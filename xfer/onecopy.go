@@ -212,7 +212,7 @@ func (g *OneCopy) admit(h *wire.Hello, s *session, end context.CancelCauseFunc) 
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.begun || g.turn != nil && g.turn.ctl.answered() {
+	if g.begun || g.turn != nil && g.turn.Ctl.Answered() {
 		return fmt.Errorf("%w: it has begun already", errOtherCopy)
 	}
 	if g.turn != nil {
@@ -231,7 +231,7 @@ func (g *OneCopy) left(s *session, how *SessionEnd) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.turn == s {
-		if g.begun = s.ctl.answered(); g.begun {
+		if g.begun = s.Ctl.Answered(); g.begun {
 			g.last = how
 		}
 		g.turn, g.end = nil, nil

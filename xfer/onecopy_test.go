@@ -15,6 +15,7 @@ import (
 	"gdrcp/chunker"
 	"gdrcp/internal/filter"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
@@ -63,7 +64,7 @@ func startedFor(t *testing.T, push bool, o Options, from []string, paths ...stri
 func (g *OneCopy) begins() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.turn != nil && g.turn.ctl.answered()
+	return g.turn != nil && g.turn.Ctl.Answered()
 }
 
 func (g *granting) write(name, text string) {
@@ -302,11 +303,11 @@ func TestGrantIsUsedOnce(t *testing.T) {
 		}
 		h.Terms.Slots, h.Terms.QPs = d.grant.Slots, d.grant.QPs
 		s := newSession(d, "the server", true, o.Timeouts)
-		err = s.run(ctx, func(ctx context.Context, _ *errgroup.Group) error {
-			if err := s.ctl.send(ctx, wire.MsgHello, h.Encode()); err != nil {
+		err = s.Run(ctx, func(ctx context.Context, _ *errgroup.Group) error {
+			if err := s.Ctl.Send(ctx, wire.MsgHello, h.Encode()); err != nil {
 				return err
 			}
-			for len(s.inbox) == 0 && ctx.Err() == nil { // the welcome, which is not taken
+			for len(s.Inbox) == 0 && ctx.Err() == nil { // the welcome, which is not taken
 				time.Sleep(time.Millisecond)
 			}
 			return then(ctx, s)
@@ -344,7 +345,7 @@ func TestGrantIsUsedOnce(t *testing.T) {
 			if !strings.Contains(fmt.Sprint(err), errSuperseded.Error()) {
 				t.Errorf("the session that hung: %v", err)
 			}
-		case <-time.After(rdmatest.Stretch(2 * AbortWait)):
+		case <-time.After(rdmatest.Stretch(2 * link.AbortWait)):
 			t.Error("the session that hung goes on")
 		}
 	})
@@ -357,7 +358,7 @@ func TestGrantIsUsedOnce(t *testing.T) {
 		go func() {
 			ended <- first(ctx, g, func(ctx context.Context, s *session) error {
 				total := wire.Totals{}
-				if err := s.ctl.send(ctx, wire.MsgTotal, total.Encode()); err != nil { // and says nothing of the welcome
+				if err := s.Ctl.Send(ctx, wire.MsgTotal, total.Encode()); err != nil { // and says nothing of the welcome
 					return err
 				}
 				for !g.only.begins() && ctx.Err() == nil {

@@ -9,6 +9,7 @@ import (
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/fault"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 )
@@ -125,7 +126,7 @@ type Options struct {
 	Require    string // "", "verbs" or "gpudirect"
 	Rail       string // device name or address of the local rail, of the first one
 	RemoteRail string // of the server's rail
-	trace      trace
+	trace      link.Trace
 
 	// Rails is how many rails carry a copy at most: AllRails for every one that reaches
 	// the server. 0 is AllRails over RDMA devices, and 1 over TCP. MoreRails names the
@@ -169,7 +170,7 @@ type Options struct {
 
 	// Started is when the program began. The time to the first byte counts from there.
 	Started  time.Time
-	Timeouts Timeouts
+	Timeouts link.Timeouts
 	// Report takes the events. Several goroutines call it at once. It may be nil.
 	Report func(Event)
 	// Tally counts while the copy runs. It may be nil.
@@ -204,8 +205,8 @@ func (o *Options) complete() {
 	if o.Slots == 0 {
 		o.Slots = DefaultSlots
 	}
-	if o.Timeouts == (Timeouts{}) {
-		o.Timeouts = DefaultTimeouts()
+	if o.Timeouts == (link.Timeouts{}) {
+		o.Timeouts = link.DefaultTimeouts()
 	}
 	if o.Tally == nil {
 		o.Tally = &Tally{}

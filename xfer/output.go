@@ -23,7 +23,7 @@ type streamLander struct {
 	// owed are the extents that come next, from the one that is sent again to the end
 	// of its chunk: pieces that were asked for, and holes between them.
 	owed []owedExtent
-	// waiting are the chunks that are booked and in their slots, in order.
+	// Waiting are the chunks that are booked and in their slots, in order.
 	waiting []waitingChunk
 	// givenUp: a piece will not come, so nothing more is written.
 	givenUp bool
@@ -42,7 +42,7 @@ type waitingChunk struct {
 
 // drainStream is drainSlots for a stream.
 func (k *sink) drainStream(ctx context.Context) error {
-	if err := k.session.link.awaitRing(ctx); err != nil {
+	if err := k.session.Link.AwaitRing(ctx); err != nil {
 		return err
 	}
 	done := func() bool { return true }

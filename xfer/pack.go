@@ -21,7 +21,7 @@ const (
 // Wishes for a resend go first. pack returns when every entry has ended.
 func (s *source) pack(ctx context.Context) error {
 	defer close(s.jobs.ready)
-	if err := s.session.link.awaitRing(ctx); err != nil {
+	if err := s.session.Link.AwaitRing(ctx); err != nil {
 		return err
 	}
 	s.sender.fitRing()

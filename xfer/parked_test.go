@@ -37,10 +37,10 @@ func TestChunksThatWaitForWhatNeverComes(t *testing.T) {
 			}
 			time.Sleep(50 * time.Millisecond) // until it waits; it comes too late otherwise, which is right, too
 			failed := &wire.Exception{Entry: 0, Outcome: Failed, Text: "it changed"}
-			if err := p.ctl.send(ctx, wire.MsgFail, wire.AppendException(nil, failed)); err != nil {
+			if err := p.Ctl.Send(ctx, wire.MsgFail, wire.AppendException(nil, failed)); err != nil {
 				return err
 			}
-			if err := p.ctl.send(ctx, wire.MsgEnd, []byte{1}); err != nil {
+			if err := p.Ctl.Send(ctx, wire.MsgEnd, []byte{1}); err != nil {
 				return err
 			}
 			if err := p.await(ctx, wire.MsgResult); err != nil {
@@ -64,7 +64,7 @@ func (p *puppet) endOf(ctx context.Context, o *Options, file wire.AnnouncedEntry
 		return err
 	}
 	r := acct.finish()
-	if err := p.ctl.send(ctx, wire.MsgRoot, r.Encode()); err != nil {
+	if err := p.Ctl.Send(ctx, wire.MsgRoot, r.Encode()); err != nil {
 		return err
 	}
 	return p.await(ctx, wire.MsgDone)
@@ -87,8 +87,8 @@ func TestChunksOfAStreamThatEnded(t *testing.T) {
 					p.chunk(last, 1, 1, good, pieceOf(int64(last)*piece, good, 0)), p.asked(ctx))
 				time.Sleep(50 * time.Millisecond)
 				failed := &wire.Exception{Entry: 0, Outcome: Failed, Text: "it changed"}
-				err = errors.Join(err, p.ctl.send(ctx, wire.MsgFail, wire.AppendException(nil, failed)),
-					p.ctl.send(ctx, wire.MsgEnd, []byte{1}), p.await(ctx, wire.MsgResult))
+				err = errors.Join(err, p.Ctl.Send(ctx, wire.MsgFail, wire.AppendException(nil, failed)),
+					p.Ctl.Send(ctx, wire.MsgEnd, []byte{1}), p.await(ctx, wire.MsgResult))
 				if err == nil {
 					err = p.endOf(ctx, byTCP().options(), file, failed)
 				}

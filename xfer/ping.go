@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
@@ -35,11 +36,11 @@ type ponger struct {
 	open    bool
 }
 
-func (p *ponger) release() error                    { return nil }
-func (p *ponger) done(*railLink, uint64)            {}
-func (p *ponger) opened()                           {}
-func (p *ponger) conn() rdma.Conn                   { return p.session.link.snapshot()[0].conn }
-func (p *ponger) immediate(*railLink, uint32) error { return p.answer() }
+func (p *ponger) release() error                     { return nil }
+func (p *ponger) Done(*link.Link, uint64)            {}
+func (p *ponger) Opened()                            {}
+func (p *ponger) conn() rdma.Conn                    { return p.session.Link.Snapshot()[0].Conn }
+func (p *ponger) Immediate(*link.Link, uint32) error { return p.answer() }
 
 // answer posts the pong to a Write with immediate.
 func (p *ponger) answer() error {
@@ -47,15 +48,15 @@ func (p *ponger) answer() error {
 		return fmt.Errorf("%w: a ping before the ring", ErrProtocol)
 	}
 	_, err := p.conn().Post([]rdma.WR{{
-		Op: rdma.OpWriteImm, Local: p.session.link.ring.PayloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
+		Op: rdma.OpWriteImm, Local: p.session.Link.Ring.PayloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
 	}})
 	return err
 }
 
-func (p *ponger) fast(f *wire.Frame) (bool, error) {
+func (p *ponger) Fast(f *wire.Frame) (bool, error) {
 	switch f.Type {
 	case wire.MsgPing:
-		_, err := p.session.ctl.trySend(wire.MsgPong, nil)
+		_, err := p.session.Ctl.TrySend(wire.MsgPong, nil)
 		return true, err
 	case wire.MsgRing:
 		info, err := wire.DecodeRing(f.Body, 1, MinChunkBytes)
@@ -70,22 +71,22 @@ func (p *ponger) talk(ctx context.Context, _ *errgroup.Group) error {
 	if err := p.session.makeRing(ctx, 1, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead); err != nil {
 		return err
 	}
-	var r role = p
-	p.session.role.Store(&r)
-	info := p.session.link.ring.Info()
-	if err := p.session.ctl.send(ctx, wire.MsgRing, info.Encode()); err != nil {
+	var r link.Role = p
+	p.session.Role.Store(&r)
+	info := p.session.Link.Ring.Info()
+	if err := p.session.Ctl.Send(ctx, wire.MsgRing, info.Encode()); err != nil {
 		return err
 	}
-	err := p.session.receive(ctx, func(f *wire.Frame) error {
+	err := p.session.Receive(ctx, func(f *wire.Frame) error {
 		if f.Type != wire.MsgEnd {
 			return fmt.Errorf("%w: message %d in a ping", ErrProtocol, f.Type)
 		}
-		return p.session.sayLast(ctx, wire.MsgDone, nil)
+		return p.session.SayLast(ctx, wire.MsgDone, nil)
 	})
 	if err != nil {
 		return err
 	}
-	return p.session.linger(ctx)
+	return p.session.Linger(ctx)
 }
 
 // pinger is the client's end. Its poller hands every answer on.
@@ -95,9 +96,9 @@ type pinger struct {
 	answers chan struct{}
 }
 
-func (p *pinger) opened()                           {}
-func (p *pinger) done(*railLink, uint64)            { p.answer() }
-func (p *pinger) immediate(*railLink, uint32) error { p.answer(); return nil }
+func (p *pinger) Opened()                            {}
+func (p *pinger) Done(*link.Link, uint64)            { p.answer() }
+func (p *pinger) Immediate(*link.Link, uint32) error { p.answer(); return nil }
 
 func (p *pinger) answer() {
 	select {
@@ -106,7 +107,7 @@ func (p *pinger) answer() {
 	}
 }
 
-func (p *pinger) fast(f *wire.Frame) (bool, error) {
+func (p *pinger) Fast(f *wire.Frame) (bool, error) {
 	if f.Type == wire.MsgPong {
 		p.answer()
 		return true, nil
@@ -129,15 +130,15 @@ func (p *pinger) round(ctx context.Context, post func() error) error {
 
 // posts returns the ways to ping, by name.
 func (p *pinger) posts(ctx context.Context) map[string]func() error {
-	conn := p.session.link.snapshot()[0].conn
+	conn := p.session.Link.Snapshot()[0].Conn
 	write := rdma.WR{
-		Op: rdma.OpWriteImm, Quiet: true, Local: p.session.link.ring.PayloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
+		Op: rdma.OpWriteImm, Quiet: true, Local: p.session.Link.Ring.PayloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
 	}
 	read := write
 	write2 := write
 	write2.Op, read.Op, read.Quiet = rdma.OpWrite, rdma.OpRead, false
 	return map[string]func() error{
-		"send":      func() error { return p.session.ctl.send(ctx, wire.MsgPing, nil) },
+		"send":      func() error { return p.session.Ctl.Send(ctx, wire.MsgPing, nil) },
 		"write-imm": func() error { _, err := conn.Post([]rdma.WR{write}); return err },
 		"write":     func() error { _, err := conn.Post([]rdma.WR{write2, read}); return err },
 	}
@@ -148,17 +149,17 @@ func (p *pinger) talk(ctx context.Context, rounds int, got func(Latency)) error 
 	if err := p.session.makeRing(ctx, 1, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
 		return err
 	}
-	err := p.session.expect(ctx, wire.MsgRing, "ring", func(body []byte) (err error) {
+	err := p.session.Expect(ctx, wire.MsgRing, "ring", func(body []byte) (err error) {
 		p.peer, err = wire.DecodeRing(body, 1, MinChunkBytes)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	var r role = p
-	p.session.role.Store(&r)
-	info := p.session.link.ring.Info()
-	if err := p.session.ctl.send(ctx, wire.MsgRing, info.Encode()); err != nil {
+	var r link.Role = p
+	p.session.Role.Store(&r)
+	info := p.session.Link.Ring.Info()
+	if err := p.session.Ctl.Send(ctx, wire.MsgRing, info.Encode()); err != nil {
 		return err
 	}
 	posts := p.posts(ctx)
@@ -176,10 +177,10 @@ func (p *pinger) talk(ctx context.Context, rounds int, got func(Latency)) error 
 		slices.Sort(took)
 		got(Latency{Op: op, Median: took[len(took)/2], P99: took[len(took)*99/100], Shortest: took[0], Rounds: rounds})
 	}
-	if err := p.session.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, uint64(rounds))); err != nil {
+	if err := p.session.Ctl.Send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, uint64(rounds))); err != nil {
 		return err
 	}
-	return p.session.expect(ctx, wire.MsgDone, "end", func([]byte) error { return nil })
+	return p.session.Expect(ctx, wire.MsgDone, "end", func([]byte) error { return nil })
 }
 
 // BenchLatency measures round trips to a server.

@@ -21,7 +21,7 @@ func (k *sink) place(first *wire.AnnouncedEntry) error {
 	if placed || k.store == nil {
 		return nil
 	}
-	if k.session.client {
+	if k.session.Client {
 		k.reportPlace(first)
 	}
 	if k.session.terms.Has(wire.FlagWhole) && first.Type != manifest.Dir {
@@ -140,5 +140,5 @@ func (k *sink) plan(ctx context.Context) error {
 	k.window.mu.Lock()
 	k.window.planned = upto
 	k.window.mu.Unlock()
-	return k.session.ctl.send(ctx, wire.MsgPlan, binary.AppendUvarint(nil, upto))
+	return k.session.Ctl.Send(ctx, wire.MsgPlan, binary.AppendUvarint(nil, upto))
 }

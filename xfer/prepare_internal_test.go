@@ -26,7 +26,7 @@ func TestFoundBytesCount(t *testing.T) {
 		for _, e := range []wire.AnnouncedEntry{dirAt("."), fileAt("a", 300), fileAt("b", 70)} {
 			body = wire.AppendEntry(body, &e, &scratch)
 		}
-		if err := s.ctl.send(ctx, wire.MsgEntries, body); err != nil {
+		if err := s.Ctl.Send(ctx, wire.MsgEntries, body); err != nil {
 			return err
 		}
 		for end := time.Now().Add(rdmatest.Stretch(5 * time.Second)); last != 370 && time.Now().Before(end); time.Sleep(time.Millisecond) {

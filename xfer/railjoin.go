@@ -10,11 +10,12 @@ import (
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
 
 // MaxRails bounds how many rails carry a session at once.
-const MaxRails = maxLinks
+const MaxRails = link.MaxLinks
 
 // AllRails asks for every rail that reaches the server.
 const AllRails = -1
@@ -35,7 +36,7 @@ const (
 // first connection.
 func (s *session) keepRails(ctx context.Context, c *Client, ep Endpoint, d *firstConn, o *Options) error {
 	select {
-	case <-s.roleSet:
+	case <-s.RoleSet:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -46,10 +47,10 @@ func (s *session) keepRails(ctx context.Context, c *Client, ep Endpoint, d *firs
 	if len(ways) < 2 && d.link.Transport != "verbs" {
 		return nil
 	}
-	ways[0].link = s.link
-	s.links.mayReplace()
+	ways[0].link = s.Link
+	s.Links.MayReplace()
 	for _, w := range ways {
-		s.links.spawn(func(ctx context.Context) error { return s.keepRail(ctx, w, d, o) })
+		s.Links.Spawn(func(ctx context.Context) error { return s.keepRail(ctx, w, d, o) })
 	}
 	return nil
 }
@@ -63,11 +64,11 @@ func (s *session) keepRail(ctx context.Context, w *railWay, d *firstConn, o *Opt
 		case l != nil:
 			began := time.Now()
 			select {
-			case <-l.over.Done():
+			case <-l.Over.Done():
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
-			if why := l.unusable.Load(); why != nil {
+			if why := l.Unusable.Load(); why != nil {
 				s.reportNoRail(w, *why)
 				return nil
 			}
@@ -80,7 +81,7 @@ func (s *session) keepRail(ctx context.Context, w *railWay, d *firstConn, o *Opt
 			}
 		case w.isReserve:
 			select {
-			case <-s.links.wanted:
+			case <-s.Links.Wanted:
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
@@ -110,7 +111,7 @@ func (s *session) keepRail(ctx context.Context, w *railWay, d *firstConn, o *Opt
 // joins soon.
 func (s *session) restRail(ctx context.Context, pause *time.Duration) error {
 	wait := *pause
-	left, changed := s.links.left()
+	left, changed := s.Links.Left()
 	if left == 0 {
 		wait, changed = railPause/4, nil
 	} else {
@@ -123,7 +124,7 @@ func (s *session) restRail(ctx context.Context, pause *time.Duration) error {
 		case <-t.C:
 			return nil
 		case <-changed:
-			if left, changed = s.links.left(); left == 0 {
+			if left, changed = s.Links.Left(); left == 0 {
 				return nil
 			}
 		case <-ctx.Done():
@@ -142,7 +143,7 @@ func laneOfLink(n credit.Link, qp int) trust.Lane {
 
 // dialLink makes a link over a way. It returns the link once its first queue pair is in
 // the session.
-func (s *session) dialLink(ctx context.Context, w *railWay, d *firstConn, o *Options) (*railLink, error) {
+func (s *session) dialLink(ctx context.Context, w *railWay, d *firstConn, o *Options) (*link.Link, error) {
 	again := w.number != 0
 	l, err := s.dialNumber(ctx, w, d, o)
 	if again && w.number == 0 && errors.As(err, new(*rdma.RejectedError)) {
@@ -153,32 +154,32 @@ func (s *session) dialLink(ctx context.Context, w *railWay, d *firstConn, o *Opt
 }
 
 // dialNumber is one try of dialLink, with the way's number or the next one.
-func (s *session) dialNumber(ctx context.Context, w *railWay, d *firstConn, o *Options) (*railLink, error) {
+func (s *session) dialNumber(ctx context.Context, w *railWay, d *firstConn, o *Options) (*link.Link, error) {
 	rail, err := w.provider.Open(w.device, o.railConfig(d.grant, false))
 	if err != nil {
 		return nil, err
 	}
 	if w.number == 0 {
-		if w.number = s.links.number(); w.number == 0 {
+		if w.number = s.Links.Number(); w.number == 0 {
 			return nil, errors.Join(errNoNumber, rail.Close())
 		}
 	}
-	l := newFurtherLink(w.number, rail, s.trust, d.grant.QPs)
-	l.nameFor(w.provider.Name(), w.to)
-	l.isReserve = w.isReserve
-	if !s.links.expect(l) {
-		return nil, errors.Join(errors.New("no room for another link"), l.close())
+	l := link.NewFurther(w.number, rail, s.Trust, d.grant.QPs)
+	l.NameFor(w.provider.Name(), w.to)
+	l.IsReserve = w.isReserve
+	if !s.Links.Expect(l) {
+		return nil, errors.Join(errors.New("no room for another link"), l.Close())
 	}
 	answered, err := s.dialLane(ctx, w, d, l, 0)
 	if err != nil {
-		s.links.unexpect(l)
-		if answered || l.lost.Load() {
+		s.Links.Unexpect(l)
+		if answered || l.Lost.Load() {
 			w.number = 0 // the server knows it
 		}
-		return nil, errors.Join(err, l.close())
+		return nil, errors.Join(err, l.Close())
 	}
 	w.number = 0
-	s.joinLink(l)
+	s.JoinLink(l)
 	for qp := 1; qp < d.grant.QPs; qp++ {
 		if _, err := s.dialLane(ctx, w, d, l, qp); err != nil {
 			break // the link goes on with fewer
@@ -189,15 +190,15 @@ func (s *session) dialNumber(ctx context.Context, w *railWay, d *firstConn, o *O
 
 // dialLane makes a queue pair of a link. answered says that the server has taken it or
 // refused it.
-func (s *session) dialLane(ctx context.Context, w *railWay, d *firstConn, l *railLink, qp int) (answered bool, err error) {
+func (s *session) dialLane(ctx context.Context, w *railWay, d *firstConn, l *link.Link, qp int) (answered bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, joinTime, fmt.Errorf("%w: no answer from %s within %v", ErrPeerSilent, w.to, joinTime))
 	defer cancel()
-	lane := laneOfLink(l.number, qp)
-	conn, err := l.rail.Dial(ctx, w.to, d.granted.Joining(lane))
+	lane := laneOfLink(l.Number, qp)
+	conn, err := l.Rail.Dial(ctx, w.to, d.granted.Joining(lane))
 	if err != nil {
 		return errors.As(err, new(*rdma.RejectedError)), err
 	}
-	return true, l.addLane(conn, lane)
+	return true, l.AddLane(conn, lane)
 }
 
 // takeLane takes a queue pair of a session that runs, at the server. It answers the
@@ -206,7 +207,7 @@ func (s *session) takeLane(ctx context.Context, p rdma.Provider, req rdma.Reques
 	err := s.tryLane(ctx, p, req, lane, cfg, host)
 	if err != nil && lane.Rail != 0 {
 		// A copy that ends leaves joins behind that it has begun, and needs none of them.
-		s.reportNoLane(req, err)
+		s.ReportNoLane(req, err)
 		return nil
 	}
 	return err
@@ -215,17 +216,17 @@ func (s *session) takeLane(ctx context.Context, p rdma.Provider, req rdma.Reques
 // tryLane is takeLane, and returns every error.
 func (s *session) tryLane(ctx context.Context, p rdma.Provider, req rdma.Request, lane trust.Lane, cfg rdma.RailConfig, host *door.Session) error {
 	if lane.Rail == 0 {
-		conn, err := req.Accept(ctx, s.link.rail)
+		conn, err := req.Accept(ctx, s.Link.Rail)
 		if err != nil {
 			return err
 		}
-		return s.link.addLane(conn, lane)
+		return s.Link.AddLane(conn, lane)
 	}
-	if s.waiting.Add(1) > maxLinks {
-		s.waiting.Add(-1)
+	if s.Waiting.Add(1) > link.MaxLinks {
+		s.Waiting.Add(-1)
 		return errors.Join(errors.New("too many queue pairs are being made"), req.Reject(rdma.RejectBusy))
 	}
-	defer s.waiting.Add(-1)
+	defer s.Waiting.Add(-1)
 	if lane.QP > 0 {
 		return s.takeFurtherLane(ctx, req, lane)
 	}
@@ -235,19 +236,19 @@ func (s *session) tryLane(ctx context.Context, p rdma.Provider, req rdma.Request
 // takeFurtherLane takes a queue pair of a link that has its first one, or is about to.
 func (s *session) takeFurtherLane(ctx context.Context, req rdma.Request, lane trust.Lane) error {
 	n := credit.Link(lane.Epoch)
-	l, err := s.links.find(n)
+	l, err := s.Links.Find(n)
 	if err == nil && l != nil {
-		l.joining.Lock()
-		defer l.joining.Unlock()
+		l.Joining.Lock()
+		defer l.Joining.Unlock()
 	}
-	if err != nil || l == nil || l.lost.Load() || l.snapshot() == nil {
+	if err != nil || l == nil || l.Lost.Load() || l.Snapshot() == nil {
 		return errors.Join(fmt.Errorf("%w: a queue pair of link %d", ErrProtocol, n), req.Reject(rdma.RejectSession))
 	}
-	conn, err := req.Accept(ctx, l.rail)
+	conn, err := req.Accept(ctx, l.Rail)
 	if err != nil {
 		return err
 	}
-	return l.addLane(conn, lane)
+	return l.AddLane(conn, lane)
 }
 
 // takeLink takes a further link by its first queue pair.
@@ -262,25 +263,25 @@ func (s *session) takeLink(ctx context.Context, p rdma.Provider, req rdma.Reques
 		giveBack()
 		return errors.Join(err, req.Reject(rdma.RejectResources))
 	}
-	l := newFurtherLink(n, rail, s.trust, cfg.Conns)
-	l.giveBack = giveBack
-	l.nameFor(p.Name(), req.Remote())
-	l.isReserve = p.Name() == "tcp" && s.link.transport == "verbs"
-	l.joining.Lock() // before any other request can find it
-	defer l.joining.Unlock()
-	if !s.links.expect(l) {
-		return errors.Join(fmt.Errorf("no room for link %d", n), req.Reject(rdma.RejectBusy), l.close())
+	l := link.NewFurther(n, rail, s.Trust, cfg.Conns)
+	l.GiveBack = giveBack
+	l.NameFor(p.Name(), req.Remote())
+	l.IsReserve = p.Name() == "tcp" && s.Link.Transport == "verbs"
+	l.Joining.Lock() // before any other request can find it
+	defer l.Joining.Unlock()
+	if !s.Links.Expect(l) {
+		return errors.Join(fmt.Errorf("no room for link %d", n), req.Reject(rdma.RejectBusy), l.Close())
 	}
 	conn, err := req.Accept(ctx, rail)
 	if err == nil {
-		err = l.addLane(conn, lane)
+		err = l.AddLane(conn, lane)
 	}
-	if err == nil && !s.links.offer(l) {
+	if err == nil && !s.Links.Offer(l) {
 		err = rdma.ErrClosed
 	}
 	if err != nil {
-		s.links.unexpect(l)
-		return errors.Join(err, l.close())
+		s.Links.Unexpect(l)
+		return errors.Join(err, l.Close())
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/link"
 )
 
 // heldAccepts is a provider of a server. The first queue pair of one link stands only once
@@ -117,12 +118,12 @@ func TestLinkThatHangsHoldsUpNoOther(t *testing.T) {
 func TestRestingRailIsTriedWhenItIsTheLastHope(t *testing.T) {
 	t.Parallel()
 	first := newTestLink(t)
-	further := newFurtherLink(2, first.rail, nil, 1)
+	further := link.NewFurther(2, first.Rail, nil, 1)
 	synctest.Test(t, func(t *testing.T) {
-		s := &session{linkSession: &linkSession{links: newLinkSet(first)}}
-		s.links.mayReplace()
-		lose := func(l *railLink) {
-			if _, _, err := s.links.drop(l, &rdma.OpError{Fault: rdma.FaultPath}); err != nil {
+		s := &session{Session: &link.Session{Links: link.NewSet(first)}}
+		s.Links.MayReplace()
+		lose := func(l *link.Link) {
+			if _, _, err := s.Links.Drop(l, &rdma.OpError{Fault: rdma.FaultPath}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -135,7 +136,7 @@ func TestRestingRailIsTriedWhenItIsTheLastHope(t *testing.T) {
 			rested <- time.Since(began)
 		}()
 		time.Sleep(time.Second)
-		if !s.links.expect(further) || !s.links.add(further) {
+		if !s.Links.Expect(further) || !s.Links.Add(further) {
 			t.Error("the link is not taken")
 		}
 		time.Sleep(time.Second)

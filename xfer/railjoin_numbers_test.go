@@ -13,6 +13,7 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/link"
 )
 
 // deadEnd is a provider over which no queue pair comes about.
@@ -75,9 +76,9 @@ var (
 func TestNumbersOfLinksThatFail(t *testing.T) {
 	t.Parallel()
 	first, d := newTestLink(t), admitted(t)
-	s := &session{linkSession: &linkSession{links: newLinkSet(first)}}
+	s := &session{Session: &link.Session{Links: link.NewSet(first)}}
 	var answers []error
-	p := &deadEnd{rail: first.rail, answer: func() error {
+	p := &deadEnd{rail: first.Rail, answer: func() error {
 		next := answers[0]
 		answers = answers[1:]
 		return next
@@ -104,7 +105,7 @@ func TestNumbersOfLinksThatFail(t *testing.T) {
 		{"still that one", one, nil, []error{errUnanswered}, false, []uint16{7}},
 		{"the other still has its own", other, nil, []error{errUnanswered}, false, []uint16{3}},
 	} {
-		p.open, answers, p.numbers, s.links.over = step.open, step.answers, nil, step.over
+		p.open, answers, p.numbers, s.Links.Over = step.open, step.answers, nil, step.over
 		if _, err := s.dialLink(t.Context(), step.way, d, &Options{ChunkBytes: MinChunkBytes}); err == nil {
 			t.Fatalf("%s: a link", step.name)
 		}
@@ -122,17 +123,17 @@ func TestDeadRailLeavesNumbersForTheOthers(t *testing.T) {
 		"no device": {errGone, nil}, "no answer": {nil, errUnanswered},
 	} {
 		first, d := newTestLink(t), admitted(t)
-		lost := newFurtherLink(2, first.rail, nil, 1)
-		lost.end()
-		p := &deadEnd{rail: first.rail, open: tc.open, answer: func() error { return tc.dial }}
+		lost := link.NewFurther(2, first.Rail, nil, 1)
+		lost.End()
+		p := &deadEnd{rail: first.Rail, open: tc.open, answer: func() error { return tc.dial }}
 		synctest.Test(t, func(t *testing.T) {
-			s := &session{linkSession: &linkSession{links: newLinkSet(first)}}
+			s := &session{Session: &link.Session{Links: link.NewSet(first)}}
 			ctx, cancel := context.WithTimeout(t.Context(), 48*time.Hour)
 			defer cancel()
 			if err := s.keepRail(ctx, &railWay{provider: p, link: lost}, d, &Options{ChunkBytes: MinChunkBytes}); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%s: the rail is tried no more: %v", name, err)
 			}
-			if p.tries < 5000 || s.links.number() == 0 {
+			if p.tries < 5000 || s.Links.Number() == 0 {
 				t.Errorf("%s: no number is left after %d tries", name, p.tries)
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/link"
 )
 
 // railWay is a way from a device here to an address of the server, which can carry a
@@ -17,11 +18,11 @@ type railWay struct {
 	provider rdma.Provider
 	device   string
 	to       netip.AddrPort
-	// isReserve says that the way is for when no other is left.
+	// IsReserve says that the way is for when no other is left.
 	isReserve bool
-	// link is the one that stands at first, or nil.
-	link *railLink
-	// number is that of a link which the server did not answer for, or 0. The next link over
+	// Link is the one that stands at first, or nil.
+	link *link.Link
+	// Number is that of a link which the server did not answer for, or 0. The next link over
 	// this way takes it: a way that leads nowhere for hours would else use up all numbers.
 	number credit.Link
 }
@@ -140,7 +141,7 @@ func (o *Options) mayUse(v rdma.Device) bool {
 
 // reportNoRail tells that a rail does not join.
 func (s *session) reportNoRail(w *railWay, why error) {
-	if s.report != nil {
-		s.report(Event{Kind: EventRailUnused, Rail: cmp.Or(w.device, w.to.String()), Text: why.Error(), RailsLeft: len(s.links.snapshot())})
+	if s.Report != nil {
+		s.Report(Event{Kind: EventRailUnused, Rail: cmp.Or(w.device, w.to.String()), Text: why.Error(), RailsLeft: len(s.Links.Snapshot())})
 	}
 }

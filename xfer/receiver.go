@@ -10,6 +10,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/xfer/internal/credit"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
@@ -18,12 +19,12 @@ import (
 type filledSlot struct {
 	slot       int
 	generation uint64
-	link       *railLink
+	link       *link.Link
 }
 
 // filling is what the chunk in a slot counts for the rail that brought it.
 type filling struct {
-	link  *railLink
+	link  *link.Link
 	bytes int64
 }
 
@@ -66,7 +67,7 @@ func creditBatch(slots int) int { return max(1, slots/4) }
 // immediate takes the announcement of a chunk, which came over a link. The peer wrote it,
 // so immediate checks it: the slot must have been granted, and not used since. What comes
 // over a lost link comes too late.
-func (f *chunkReceiver) immediate(l *railLink, imm uint32) error {
+func (f *chunkReceiver) immediate(l *link.Link, imm uint32) error {
 	slot, gen := wire.SplitImmediate(imm)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -75,14 +76,14 @@ func (f *chunkReceiver) immediate(l *railLink, imm uint32) error {
 	}
 	f.countIdleLocked()
 	f.begun = true
-	p, err := f.slots.Announce(l.number, slot, uint64(gen), wire.ImmGenMask)
+	p, err := f.slots.Announce(l.Number, slot, uint64(gen), wire.ImmGenMask)
 	switch {
 	case errors.Is(err, credit.ErrStale):
 		return nil
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
-	f.session.trace.step(credit.Step{Kind: credit.StepAnnounced, Sink: true, Link: l.number, Place: p})
+	f.session.Trace.Step(credit.Step{Kind: credit.StepAnnounced, Sink: true, Link: l.Number, Place: p})
 	f.filled[slot] = filling{link: l}
 	f.work.put(filledSlot{slot, p.Generation, l})
 	return nil
@@ -92,11 +93,11 @@ func (f *chunkReceiver) immediate(l *railLink, imm uint32) error {
 func (f *chunkReceiver) done() {}
 
 // linkLost takes no announcement over a link any more.
-func (f *chunkReceiver) linkLost(l *railLink) {
+func (f *chunkReceiver) linkLost(l *link.Link) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.slots.Close(l.number)
-	f.session.trace.step(credit.Step{Kind: credit.StepClosed, Sink: true, Link: l.number})
+	f.slots.Close(l.Number)
+	f.session.Trace.Step(credit.Step{Kind: credit.StepClosed, Sink: true, Link: l.Number})
 }
 
 // fence answers the source, for a lost link whose connections are closed: which of the
@@ -112,7 +113,7 @@ func (f *chunkReceiver) fence(b *wire.LostLink) (*wire.LostLink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
-	f.session.trace.step(credit.Step{Kind: credit.StepFenced, Sink: true, Link: credit.Link(b.Link), Places: lost})
+	f.session.Trace.Step(credit.Step{Kind: credit.StepFenced, Sink: true, Link: credit.Link(b.Link), Places: lost})
 	return lostSlots(credit.Link(b.Link), lost), nil
 }
 
@@ -136,11 +137,11 @@ func (f *chunkReceiver) opened() {
 func (f *chunkReceiver) giveBack(r wire.ReturnedSlot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.filled[r.Slot].link.doneBytes.Add(f.filled[r.Slot].bytes)
+	f.filled[r.Slot].link.DoneBytes.Add(f.filled[r.Slot].bytes)
 	p := credit.Place{Slot: r.Slot, Generation: r.Generation}
 	f.countIdleLocked()
 	f.slots.Return(p)
-	f.session.trace.step(credit.Step{Kind: credit.StepReturned, Sink: true, Place: p, Again: len(r.Bad) > 0 || r.Again})
+	f.session.Trace.Step(credit.Step{Kind: credit.StepReturned, Sink: true, Place: p, Again: len(r.Bad) > 0 || r.Again})
 	f.credits = append(f.credits, r)
 	f.flushLocked(len(r.Bad) > 0 || r.Again)
 	if f.slots.Busy() == 0 {
@@ -166,7 +167,7 @@ func (f *chunkReceiver) returnAll(ctx context.Context) error {
 		if n == 0 {
 			return nil
 		}
-		if err := f.session.ctl.send(ctx, wire.MsgCredit, body); err != nil {
+		if err := f.session.Ctl.Send(ctx, wire.MsgCredit, body); err != nil {
 			return err
 		}
 	}
@@ -207,7 +208,7 @@ func (f *chunkReceiver) flushLocked(now bool) {
 	}
 	n := f.encodeLocked()
 	// Ignore the error: where the connection is dead, the poller is about to learn why.
-	if ok, _ := f.session.ctl.trySend(wire.MsgCredit, f.buf); ok {
+	if ok, _ := f.session.Ctl.TrySend(wire.MsgCredit, f.buf); ok {
 		f.credits = f.credits[:copy(f.credits, f.credits[n:])]
 	}
 }
@@ -269,7 +270,7 @@ func (f *chunkReceiver) awaitSlot(ctx context.Context, isNear func(filledSlot) b
 // bytes, and decodes it there. The peer may write to the ring while this end reads it,
 // so nothing is looked at twice.
 func (f *chunkReceiver) readHeader(a filledSlot, priv []byte, h *wire.ChunkHeader) error {
-	mem := f.session.link.ring.HeaderSlot(a.slot)
+	mem := f.session.Link.Ring.HeaderSlot(a.slot)
 	copy(priv[:wire.HopBytes], mem)
 	n := wire.HopBytes + int64(binary.LittleEndian.Uint32(priv[4:]))
 	if n > wire.HeaderStride {
@@ -283,7 +284,7 @@ func (f *chunkReceiver) readHeader(a filledSlot, priv []byte, h *wire.ChunkHeade
 	if err := h.Decode(plain, f.session.terms.ChunkBytes); err != nil {
 		return err
 	}
-	if h.Session != f.session.sessionTag() || h.Link != uint32(a.link.number) || int(h.Slot) != a.slot || h.Generation != a.generation {
+	if h.Session != f.session.sessionTag() || h.Link != uint32(a.link.Number) || int(h.Slot) != a.slot || h.Generation != a.generation {
 		// An old header: the Write of the new one went astray or was damaged.
 		return wire.ErrHeaderSum
 	}

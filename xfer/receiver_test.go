@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -12,7 +13,7 @@ import (
 // what comes back.
 func TestSlotsComeBackBeforeTheEnd(t *testing.T) {
 	t.Parallel()
-	f := newChunkReceiver(&session{linkSession: &linkSession{ctl: &control{}}, terms: wire.Terms{Slots: 8}, tally: &Tally{}})
+	f := newChunkReceiver(&session{Session: &link.Session{Ctl: &link.Control{}}, terms: wire.Terms{Slots: 8}, tally: &Tally{}})
 	f.granted = true
 	l := newTestLink(t)
 	for slot := range 2 {

@@ -166,7 +166,7 @@ func (k *sink) lookedAt() func() {
 		now := stat.Now()
 		if last := told.Load(); now-last >= int64(stepInterval) && told.CompareAndSwap(last, now) {
 			// Where the window is closed, the source hears of progress from what fills it.
-			_, _ = k.session.ctl.trySend(wire.MsgArrived, nil)
+			_, _ = k.session.Ctl.TrySend(wire.MsgArrived, nil)
 		}
 	}
 }
@@ -180,7 +180,7 @@ func (k *sink) tellArrived(ctx context.Context, entries []*sinkEntry) error {
 	for _, e := range entries {
 		k.results.countEarlier(&e.entryState)
 		a := wire.Arrived{Entry: e.id, Pieces: e.arrived.tree.Pieces(), Nodes: e.arrived.tree.Nodes(nil)}
-		if err := k.session.ctl.send(ctx, wire.MsgArrived, a.Encode(p.Hash)); err != nil {
+		if err := k.session.Ctl.Send(ctx, wire.MsgArrived, a.Encode(p.Hash)); err != nil {
 			return err
 		}
 	}

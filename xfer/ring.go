@@ -27,17 +27,17 @@ type slotMemory struct {
 // tells the peer the result. It takes milliseconds, and meanwhile entries are already
 // announced.
 func (s *session) makeRing(ctx context.Context, slots int, access rdma.Access) error {
-	if err := s.link.place(ctx, s.ringConfig(slots, access)); err != nil {
+	if err := s.Link.Place(ctx, s.ringConfig(slots, access)); err != nil {
 		return &ringError{err}
 	}
-	if r := s.link.ring; r.Fewer != nil && s.report != nil {
-		s.report(Event{Kind: EventRing, Slots: r.Slots, Text: withHint(r.Fewer)})
+	if r := s.Link.Ring; r.Fewer != nil && s.Report != nil {
+		s.Report(Event{Kind: EventRing, Slots: r.Slots, Text: withHint(r.Fewer)})
 	}
 	if s.ringWish.Placement.GPU != wire.GPUOff {
 		s.workers.Store(int32(s.ringWorkers()))
-		m := s.link.ring.Memory
+		m := s.Link.Ring.Memory
 		s.reportMemory(m, false)
-		if err := s.ctl.send(ctx, wire.MsgMemory, m.Encode()); err != nil {
+		if err := s.Ctl.Send(ctx, wire.MsgMemory, m.Encode()); err != nil {
 			return err
 		}
 	}
@@ -67,7 +67,7 @@ func withHint(err error) string {
 // where the slots are there.
 func (s *session) ringWorkers() int {
 	n := s.diskWorkers()
-	if d := s.link.ring.Device; d != nil {
+	if d := s.Link.Ring.Device; d != nil {
 		n = min(n, len(d.Workers))
 	}
 	return n
@@ -99,7 +99,7 @@ func (s *session) awaitMemoryTold(ctx context.Context) error {
 // heardMemory takes the peer's message about where it has its slots.
 func (s *session) heardMemory(body []byte) error {
 	m, err := wire.DecodeMemory(body)
-	if err == nil && s.client && !s.memory.asked {
+	if err == nil && s.Client && !s.memory.asked {
 		err = fmt.Errorf("%w: a message about GPU memory that was not asked for", ErrProtocol)
 	}
 	if err != nil {
@@ -115,8 +115,8 @@ func (s *session) heardMemory(body []byte) error {
 // memories returns where the two ends had their slots, as far as they told.
 func (s *session) memories() (local, remote Memory) {
 	local, remote = wire.HostMemory(""), wire.HostMemory("")
-	if s.link.ring != nil {
-		local = s.link.ring.Memory
+	if s.Link.Ring != nil {
+		local = s.Link.Ring.Memory
 	}
 	if m := s.memory.theirs.Load(); m != nil {
 		remote = *m
@@ -126,7 +126,7 @@ func (s *session) memories() (local, remote Memory) {
 
 // reportMemory reports where an end has its slots.
 func (s *session) reportMemory(m Memory, remote bool) {
-	if s.report != nil {
-		s.report(Event{Kind: EventMemory, Memory: &m, Remote: remote})
+	if s.Report != nil {
+		s.Report(Event{Kind: EventMemory, Memory: &m, Remote: remote})
 	}
 }

@@ -17,7 +17,7 @@ func (s *session) tellRules(ctx context.Context, rules []filter.Rule) (err error
 	if s.rules, err = filter.Compile(rules); err != nil {
 		return fmt.Errorf("%w: %w", ErrUsage, err)
 	}
-	parts := wire.NewSelectionParts(wire.SelectionRules, func(part []byte) error { return s.ctl.send(ctx, wire.MsgSelection, part) })
+	parts := wire.NewSelectionParts(wire.SelectionRules, func(part []byte) error { return s.Ctl.Send(ctx, wire.MsgSelection, part) })
 	var rule []byte
 	for i := range rules {
 		rule = wire.AppendRule(rule[:0], &rules[i])
@@ -36,7 +36,7 @@ func (s *session) hearRules(ctx context.Context) (rules []filter.Rule, err error
 	}
 	var r wire.RulesReader
 	for last := false; !last; {
-		err := s.expect(ctx, wire.MsgSelection, "rules", func(body []byte) (err error) {
+		err := s.Expect(ctx, wire.MsgSelection, "rules", func(body []byte) (err error) {
 			last, err = r.Take(body)
 			return err
 		})

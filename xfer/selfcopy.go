@@ -52,7 +52,7 @@ func (s *session) avoid(w *chunker.Walker, names []string) {
 	if s.into == nil {
 		return
 	}
-	host := markHost(s.id)
+	host := markHost(s.Id)
 	if host == nil {
 		return
 	}

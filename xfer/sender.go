@@ -10,6 +10,7 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/credit"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -32,13 +33,13 @@ type outChunk struct {
 type outSlot struct {
 	index int
 	chunk outChunk
-	// target is the place at the sink, once the chunk has one. headerSent says that the
+	// Target is the place at the sink, once the chunk has one. headerSent says that the
 	// header was posted on lane and the payload was not.
 	target     credit.Place
-	lane       *lane
+	lane       *link.Lane
 	headerSent bool
 	// postedOn is the link that reads the slot, until it is done with that.
-	postedOn *railLink
+	postedOn *link.Link
 }
 
 // sentChunk is what the source remembers of a chunk until its slot comes back:
@@ -46,7 +47,7 @@ type outSlot struct {
 type sentChunk struct {
 	chunk outChunk
 	busy  bool
-	lane  *lane
+	lane  *link.Lane
 }
 
 // chunkSender is the sending half of the chunk path. Several workers fill chunks at
@@ -60,7 +61,7 @@ type chunkSender struct {
 	// commit is called in order of chunk ids, right before a chunk that is no repair is
 	// posted for the first time. It may change flags of extents.
 	commit func(c *outChunk)
-	// lost is called with a chunk that must be sent again: all of it, or the extents in
+	// Lost is called with a chunk that must be sent again: all of it, or the extents in
 	// Bad. It must not block.
 	lost func(c *outChunk, r *wire.ReturnedSlot) error
 	// moved is called with a chunk that was lost with its link, and must be sent again as
@@ -71,7 +72,7 @@ type chunkSender struct {
 
 	mu      sync.Mutex
 	cond    *sync.Cond
-	links   []*railLink // that chunks may go over
+	links   []*link.Link // that chunks may go over
 	granted credit.Source
 	slots   []outSlot
 	free    []int       // source slots; the one used last is on top, because it is in the cache
@@ -115,22 +116,22 @@ func (o *chunkSender) roomLocked() bool { return len(o.free) > 1 }
 
 // open takes the place of the sink's ring on the rail of a link. With the first link's, every
 // slot is granted. Chunks may have been filled before.
-func (o *chunkSender) open(l *railLink, info wire.RingInfo) error {
+func (o *chunkSender) open(l *link.Link, info wire.RingInfo) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	slots, had := int(info.Slots), o.granted.Slots()
 	switch {
-	case l.target.Slots != 0:
-		return fmt.Errorf("%w: a second ring of %d slots over link %d, where it has %d", ErrProtocol, slots, l.number, l.target.Slots)
-	case had == 0 && l.number != 1, had != 0 && slots != had:
-		return fmt.Errorf("%w: a ring of %d slots over link %d, and of %d over the first", ErrProtocol, slots, l.number, had)
+	case l.Target.Slots != 0:
+		return fmt.Errorf("%w: a second ring of %d slots over link %d, where it has %d", ErrProtocol, slots, l.Number, l.Target.Slots)
+	case had == 0 && l.Number != 1, had != 0 && slots != had:
+		return fmt.Errorf("%w: a ring of %d slots over link %d, and of %d over the first", ErrProtocol, slots, l.Number, had)
 	case slots > o.session.terms.Slots:
 		return fmt.Errorf("%w: a ring of %d slots, agreed were %d", ErrProtocol, slots, o.session.terms.Slots)
 	}
-	l.target = info
+	l.Target = info
 	if had == 0 {
 		o.granted, o.posted = credit.NewSource(slots), o.posted[:slots]
-		l.ready = true // chunks come from this end's ring
+		l.Ready = true // chunks come from this end's ring
 	}
 	o.useLocked(l)
 	return nil
@@ -236,13 +237,13 @@ func (o *chunkSender) nextLocked() (s *outSlot, resend bool) {
 // addressLocked gives a chunk a sink slot and a lane. It returns false while there is no
 // link.
 func (o *chunkSender) addressLocked(s *outSlot) bool {
-	l := o.laneLocked(o.session.link.ring.SpreadTo(s.index))
+	l := o.laneLocked(o.session.Link.Ring.SpreadTo(s.index))
 	if l == nil {
 		return false
 	}
-	s.lane, s.target = l, o.granted.AddressNear(l.link.number, l.link.target.NearFrom, l.link.target.NearSlots)
-	o.session.trace.step(credit.Step{Kind: credit.StepAddressed, Link: l.link.number, Place: s.target, Chunk: s.chunk.ID})
-	l.outBytes += int64(s.chunk.StoredBytes) + wire.HopBytes
+	s.lane, s.target = l, o.granted.AddressNear(l.Link.Number, l.Link.Target.NearFrom, l.Link.Target.NearSlots)
+	o.session.Trace.Step(credit.Step{Kind: credit.StepAddressed, Link: l.Link.Number, Place: s.target, Chunk: s.chunk.ID})
+	l.OutBytes += int64(s.chunk.StoredBytes) + wire.HopBytes
 	o.posted[s.target.Slot].lane = l
 	return true
 }
@@ -250,19 +251,19 @@ func (o *chunkSender) addressLocked(s *outSlot) bool {
 // laneLocked returns the lane that has the least under way for its rate, of the links that
 // are best for chunks; of lanes that have the same, links and their lanes in turn. See
 // farChunks of a ring that is spread; node is that of this end's slot, or nil.
-func (o *chunkSender) laneLocked(node *numa.Node) (best *lane) {
+func (o *chunkSender) laneLocked(node *numa.Node) (best *link.Lane) {
 	o.turn++
 	least, leastRank := 0.0, 0
 	for n := range o.links {
 		link := o.links[(o.turn+n)%len(o.links)]
-		rank, lanes := link.rank(), link.snapshot()
+		rank, lanes := link.Rank(), link.Snapshot()
 		if best != nil && rank > leastRank {
 			continue
 		}
 		far := o.farLocked(link, node)
 		for i := range lanes {
 			l := lanes[(o.turn/len(o.links)+i)%len(lanes)]
-			if load := float64(l.outBytes+far) / link.rate; best == nil || rank < leastRank || load < least {
+			if load := float64(l.OutBytes+far) / link.Rate; best == nil || rank < leastRank || load < least {
 				best, least, leastRank = l, load, rank
 			}
 		}
@@ -273,7 +274,7 @@ func (o *chunkSender) laneLocked(node *numa.Node) (best *lane) {
 // postLocked posts a chunk's header and payload. ok is false if the queue was full. The
 // rest is then posted later, on the same lane.
 func (o *chunkSender) postLocked(s *outSlot) (ok bool) {
-	wrs, link := o.wrs[:], s.lane.link
+	wrs, link := o.wrs[:], s.lane.Link
 	if s.headerSent {
 		wrs = o.wrs[1:]
 	} else {
@@ -281,11 +282,11 @@ func (o *chunkSender) postLocked(s *outSlot) (ok bool) {
 	}
 	o.wrs[1] = rdma.WR{
 		Op: rdma.OpWriteImm, ID: uint64(s.index), Len: int(s.chunk.StoredBytes),
-		Local: link.payload, Offset: s.index * o.session.link.ring.Stride(),
-		RemoteAddr: link.target.PayloadAddr + uint64(s.target.Slot)*uint64(link.target.SlotBytes), RKey: link.target.PayloadKey,
+		Local: link.Payload, Offset: s.index * o.session.Link.Ring.Stride(),
+		RemoteAddr: link.Target.PayloadAddr + uint64(s.target.Slot)*uint64(link.Target.SlotBytes), RKey: link.Target.PayloadKey,
 		Imm: wire.Immediate(int(s.target.Slot), s.target.Generation),
 	}
-	n, _ := s.lane.conn.Post(wrs)
+	n, _ := s.lane.Conn.Post(wrs)
 	if n == len(wrs) {
 		s.headerSent, s.lane, s.postedOn = false, nil, link
 		if o.started != nil {
@@ -302,23 +303,23 @@ func (o *chunkSender) postLocked(s *outSlot) (ok bool) {
 
 // headerWR writes a chunk's header to its source slot and describes its Write.
 func (o *chunkSender) headerWR(s *outSlot) rdma.WR {
-	c, target := &s.chunk, &s.lane.link.target
+	c, target := &s.chunk, &s.lane.Link.Target
 	c.Session = o.session.sessionTag()
 	c.Link, c.Slot, c.Generation = target.Link, s.target.Slot, s.target.Generation
-	b := o.session.link.ring.HeaderSlot(s.index)
+	b := o.session.Link.Ring.HeaderSlot(s.index)
 	n := o.sealHeader(b, c.Encode(b), &c.ChunkHeader)
 	return rdma.WR{
-		Op: rdma.OpWrite, Quiet: true, Local: s.lane.link.header, Offset: s.index * wire.HeaderStride, Len: n,
+		Op: rdma.OpWrite, Quiet: true, Local: s.lane.Link.Header, Offset: s.index * wire.HeaderStride, Len: n,
 		RemoteAddr: target.HeaderAddr + uint64(s.target.Slot)*wire.HeaderStride, RKey: target.HeaderKey,
 	}
 }
 
 // done frees the source slot of a chunk that completed on a link. Of a lost link, shut
 // frees the slots.
-func (o *chunkSender) done(l *railLink, id uint64) {
+func (o *chunkSender) done(l *link.Link, id uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if s := &o.slots[id]; s.postedOn == l && !l.lost.Load() {
+	if s := &o.slots[id]; s.postedOn == l && !l.Lost.Load() {
 		s.postedOn = nil
 		o.under--
 		o.free = append(o.free, s.index)
@@ -362,13 +363,13 @@ func (o *chunkSender) returnedLocked(r *wire.ReturnedSlot) error {
 	if !news {
 		return nil
 	}
-	o.session.trace.step(credit.Step{Kind: credit.StepCredited, Place: credit.Place{Slot: r.Slot, Generation: r.Generation}, Again: r.Again || len(r.Bad) > 0})
+	o.session.Trace.Step(credit.Step{Kind: credit.StepCredited, Place: credit.Place{Slot: r.Slot, Generation: r.Generation}, Again: r.Again || len(r.Bad) > 0})
 	p := &o.posted[r.Slot]
 	if !p.busy {
 		return fmt.Errorf("%w: slot %d returned, which was not written", ErrProtocol, r.Slot)
 	}
-	p.lane.outBytes -= int64(p.chunk.StoredBytes) + wire.HopBytes
-	p.lane.link.doneBytes.Add(int64(p.chunk.StoredBytes))
+	p.lane.OutBytes -= int64(p.chunk.StoredBytes) + wire.HopBytes
+	p.lane.Link.DoneBytes.Add(int64(p.chunk.StoredBytes))
 	for _, i := range r.Bad {
 		if int(i) >= len(p.chunk.Extents) {
 			return fmt.Errorf("%w: extent %d of chunk %d wanted again, it has %d", ErrProtocol, i, p.chunk.ID, len(p.chunk.Extents))
@@ -395,7 +396,7 @@ func (o *chunkSender) returnedLocked(r *wire.ReturnedSlot) error {
 func (s *session) sessionTag() uint64 {
 	var v uint64
 	for i := range 8 {
-		v |= uint64(s.id[i]) << (8 * i)
+		v |= uint64(s.Id[i]) << (8 * i)
 	}
 	return v
 }

@@ -7,6 +7,7 @@ import (
 
 	"gdrcp/internal/numa"
 	"gdrcp/internal/numa/numatest"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -21,8 +22,8 @@ func TestRingOfFewerSlots(t *testing.T) {
 		if !ok {
 			continue
 		}
-		o := newChunkSender(&session{linkSession: &linkSession{}, terms: wire.Terms{Slots: 8, ChunkBytes: 1 << 20}})
-		if err := o.open(&railLink{number: 1}, got); err != nil {
+		o := newChunkSender(&session{Session: &link.Session{}, terms: wire.Terms{Slots: 8, ChunkBytes: 1 << 20}})
+		if err := o.open(&link.Link{Number: 1}, got); err != nil {
 			t.Fatal(err)
 		}
 		if o.granted.Grants() != int(slots) {
@@ -37,25 +38,25 @@ func TestRingOfFewerSlots(t *testing.T) {
 // A ring comes once over each link, over the first one first, with as many slots over all.
 func TestRingOverEachLink(t *testing.T) {
 	t.Parallel()
-	first, second, third := &railLink{number: 1}, &railLink{number: 2, ready: true}, &railLink{number: 3, ready: true}
-	o := newChunkSender(&session{linkSession: &linkSession{}, terms: wire.Terms{Slots: 4, ChunkBytes: 1 << 20}})
+	first, second, third := &link.Link{Number: 1}, &link.Link{Number: 2, Ready: true}, &link.Link{Number: 3, Ready: true}
+	o := newChunkSender(&session{Session: &link.Session{}, terms: wire.Terms{Slots: 4, ChunkBytes: 1 << 20}})
 	for i, c := range []struct {
-		link  *railLink
+		link  *link.Link
 		slots uint32
 		ok    bool
-		links []*railLink
+		links []*link.Link
 	}{
 		{second, 3, false, nil}, // ahead of the first
 		{first, 5, false, nil},  // more than were agreed
-		{first, 3, true, []*railLink{first}},
-		{first, 3, false, []*railLink{first}}, // again
-		{first, 4, false, []*railLink{first}},
-		{second, 2, false, []*railLink{first}},
-		{second, 4, false, []*railLink{first}},
-		{second, 3, true, []*railLink{first, second}},
-		{third, 3, true, []*railLink{first, second, third}},
+		{first, 3, true, []*link.Link{first}},
+		{first, 3, false, []*link.Link{first}}, // again
+		{first, 4, false, []*link.Link{first}},
+		{second, 2, false, []*link.Link{first}},
+		{second, 4, false, []*link.Link{first}},
+		{second, 3, true, []*link.Link{first, second}},
+		{third, 3, true, []*link.Link{first, second, third}},
 	} {
-		err := o.open(c.link, wire.RingInfo{Link: uint32(c.link.number), Slots: c.slots, SlotBytes: 1 << 20})
+		err := o.open(c.link, wire.RingInfo{Link: uint32(c.link.Number), Slots: c.slots, SlotBytes: 1 << 20})
 		if (err == nil) != c.ok || !c.ok && !errors.Is(err, ErrProtocol) {
 			t.Errorf("step %d: %v", i, err)
 		}
@@ -88,13 +89,13 @@ func TestWhichLinkGetsAChunk(t *testing.T) {
 	} {
 		o := &chunkSender{}
 		for i, c := range tc.links {
-			l := &railLink{rate: 1, isReserve: c.reserve}
-			l.suspected.Store(c.silent)
-			l.lanes = []*lane{{link: l, outBytes: int64(1+i) << 20}}
+			l := &link.Link{Rate: 1, IsReserve: c.reserve}
+			l.Suspected.Store(c.silent)
+			l.Lanes = []*link.Lane{{Link: l, OutBytes: int64(1+i) << 20}}
 			o.links = append(o.links, l)
 		}
 		for turn := range len(o.links) {
-			if got := o.laneLocked(nil); got != o.links[tc.want].lanes[0] {
+			if got := o.laneLocked(nil); got != o.links[tc.want].Lanes[0] {
 				t.Errorf("%+v, turn %d: want link %d", tc.links, turn, tc.want)
 			}
 		}
@@ -104,11 +105,11 @@ func TestWhichLinkGetsAChunk(t *testing.T) {
 // A link that is closed and not yet lost gets no chunk, however good it is.
 func TestLinkWithoutLanesGetsNoChunk(t *testing.T) {
 	t.Parallel()
-	closed, other := &railLink{rate: 1}, &railLink{rate: 1, isReserve: true}
-	other.lanes = []*lane{{link: other}}
-	o := &chunkSender{links: []*railLink{closed, other}}
+	closed, other := &link.Link{Rate: 1}, &link.Link{Rate: 1, IsReserve: true}
+	other.Lanes = []*link.Lane{{Link: other}}
+	o := &chunkSender{links: []*link.Link{closed, other}}
 	for range o.links {
-		if o.laneLocked(nil) != other.lanes[0] {
+		if o.laneLocked(nil) != other.Lanes[0] {
 			t.Error("no lane is found, and one is there")
 		}
 	}
@@ -121,15 +122,15 @@ func TestNearLaneGoesFirst(t *testing.T) {
 	nodes := []*numa.Node{numa.Of(sysfs, 0), numa.Of(sysfs, 1)}
 	o := &chunkSender{}
 	for i := range 4 {
-		l := &railLink{rate: 400, node: nodes[i%2], target: wire.RingInfo{SlotBytes: 1 << 20}}
-		l.lanes = []*lane{{link: l}}
+		l := &link.Link{Rate: 400, Node: nodes[i%2], Target: wire.RingInfo{SlotBytes: 1 << 20}}
+		l.Lanes = []*link.Lane{{Link: l}}
 		o.links = append(o.links, l)
 	}
 	var got [2]int
 	for range 32 {
 		l := o.laneLocked(nodes[1])
-		l.outBytes += 1 << 20
-		got[slices.Index(nodes, l.link.node)]++
+		l.OutBytes += 1 << 20
+		got[slices.Index(nodes, l.Link.Node)]++
 	}
 	// Each near lane has farChunks more than a far one.
 	if want := [2]int{12, 20}; got != want {
@@ -138,8 +139,8 @@ func TestNearLaneGoesFirst(t *testing.T) {
 	var evenly [2]int
 	for range 8 {
 		l := o.laneLocked(nil)
-		l.outBytes += 1 << 20
-		evenly[slices.Index(nodes, l.link.node)]++
+		l.OutBytes += 1 << 20
+		evenly[slices.Index(nodes, l.Link.Node)]++
 	}
 	if want := [2]int{8, 0}; evenly != want {
 		t.Errorf("of a ring that is not spread: %v, want %v, which have the least", evenly, want)

@@ -5,40 +5,41 @@ import (
 	"slices"
 
 	"gdrcp/xfer/internal/credit"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
 
 // linkReady notes that this end's ring is registered on the rail of a further link.
-func (o *chunkSender) linkReady(l *railLink) {
+func (o *chunkSender) linkReady(l *link.Link) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	l.ready = true
+	l.Ready = true
 	o.useLocked(l)
 }
 
 // useLocked sends chunks over a link from now on, if both ends' rings are on it.
-func (o *chunkSender) useLocked(l *railLink) {
-	if l.ready && l.target.Slots != 0 && !l.lost.Load() {
+func (o *chunkSender) useLocked(l *link.Link) {
+	if l.Ready && l.Target.Slots != 0 && !l.Lost.Load() {
 		o.links = append(o.links, l)
 	}
 	o.pumpLocked()
 }
 
 // linkLost addresses nothing more over a link.
-func (o *chunkSender) linkLost(l *railLink) {
+func (o *chunkSender) linkLost(l *link.Link) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.links = slices.DeleteFunc(o.links, func(other *railLink) bool { return other == l })
+	o.links = slices.DeleteFunc(o.links, func(other *link.Link) bool { return other == l })
 }
 
 // shut takes back what a lost link had, once its connections are closed: this end's
 // slots, for which no completion comes any more, and the chunks that were not posted
 // whole. It returns the sink's slots that are quarantined until the sink has answered
 // for them.
-func (o *chunkSender) shut(l *railLink) []credit.Place {
+func (o *chunkSender) shut(l *link.Link) []credit.Place {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.session.trace.step(credit.Step{Kind: credit.StepLost, Link: l.number})
+	o.session.Trace.Step(credit.Step{Kind: credit.StepLost, Link: l.Number})
 	for i := range o.slots {
 		s := &o.slots[i]
 		if s.postedOn == l {
@@ -46,14 +47,14 @@ func (o *chunkSender) shut(l *railLink) []credit.Place {
 			o.under--
 			o.free = append(o.free, s.index)
 		}
-		if s.lane != nil && s.lane.link == l {
-			o.session.trace.step(credit.Step{Kind: credit.StepDropped, Link: l.number, Place: s.target})
+		if s.lane != nil && s.lane.Link == l {
+			o.session.Trace.Step(credit.Step{Kind: credit.StepDropped, Link: l.Number, Place: s.target})
 			s.lane, s.headerSent = nil, false
 		}
 	}
 	o.cond.Broadcast()
-	quarantined := o.granted.Fence(l.number)
-	o.session.trace.step(credit.Step{Kind: credit.StepFence, Link: l.number, Places: quarantined})
+	quarantined := o.granted.Fence(l.Number)
+	o.session.Trace.Step(credit.Step{Kind: credit.StepFence, Link: l.Number, Places: quarantined})
 	o.pumpLocked()
 	return quarantined
 }
@@ -69,7 +70,7 @@ func (o *chunkSender) fenced(b *wire.LostLink) error {
 		if err := o.granted.Fenced(credit.Link(b.Link), place); err != nil {
 			return fmt.Errorf("%w: %w", ErrProtocol, err)
 		}
-		o.session.trace.step(credit.Step{Kind: credit.StepRegranted, Link: credit.Link(b.Link), Place: place})
+		o.session.Trace.Step(credit.Step{Kind: credit.StepRegranted, Link: credit.Link(b.Link), Place: place})
 		if p := &o.posted[r.Slot]; p.busy {
 			p.busy = false
 			o.missing = append(o.missing, p.chunk.ID)
@@ -86,7 +87,7 @@ func (o *chunkSender) fenced(b *wire.LostLink) error {
 func (o *chunkSender) fitRing() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	n := o.session.link.ring.Slots
+	n := o.session.Link.Ring.Slots
 	if n >= len(o.slots) {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 
@@ -39,7 +40,7 @@ type ServerConfig struct {
 	Followed bool
 	// Limit bounds the payload of all sessions on the wire. Nil: no bound.
 	Limit    *Limiter
-	Timeouts Timeouts
+	Timeouts link.Timeouts
 	// Wire is how this end's packets travel.
 	Wire rdma.Wire
 	// GPUs lends GPU memory to clients that ask for it. Nil lends none.
@@ -57,7 +58,7 @@ type ServerConfig struct {
 	// and Serve does not return. It may be nil.
 	Report func(Event)
 
-	trace trace
+	trace link.Trace
 }
 
 // ProtocolVersion is the version of everything that two ends say to each other. Both
@@ -95,8 +96,8 @@ type Server struct {
 
 // NewServer returns a server that listens nowhere yet.
 func NewServer(cfg ServerConfig) *Server {
-	if cfg.Timeouts == (Timeouts{}) {
-		cfg.Timeouts = DefaultTimeouts()
+	if cfg.Timeouts == (link.Timeouts{}) {
+		cfg.Timeouts = link.DefaultTimeouts()
 	}
 	v := &Server{cfg: cfg, gpus: newGPUFinder(cfg.GPUs, cfg.Timeouts.Handshake/4)}
 	at := door.Config{
@@ -183,7 +184,7 @@ func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l 
 	s.terms = wire.Terms{Slots: grant.Slots, QPs: grant.QPs, ChunkBytes: host.ChunkBytes}
 	s.limit, s.sessionsAtOnce = host.Limit, cmp.Or(v.cfg.MaxSessions, door.DefaultMaxSessions)
 	s.files = &fileBudget{server: host}
-	s.traces(v.cfg.trace)
+	s.Traces(v.cfg.trace)
 	host.Begun(rail.Device().Name, func(p rdma.Provider, req rdma.Request, l trust.Lane) error {
 		return s.takeLane(ctx, p, req, l, railConfig(grant.QPs, grant.Slots, host.ChunkBytes, false, false, v.cfg.Wire), host)
 	})
@@ -193,16 +194,16 @@ func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l 
 
 // serveSession serves a session whose first queue pair stands.
 func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, host *door.Session) SessionEnd {
-	end := SessionEnd{Peer: s.peer, Key: host.Key(), What: "connection"}
+	end := SessionEnd{Peer: s.Peer, Key: host.Key(), What: "connection"}
 	opens := host.Opens().(keyScope)
 	var served *service
 	giveBack, left := func() {}, func() {}
 	defer func() { giveBack(); left() }()
-	tally, uncount := v.tallies.Begin(s.peer)
+	tally, uncount := v.tallies.Begin(s.Peer)
 	s.tally = tally
 	meter := v.tallies.Meter(tally)
 	start := time.Now()
-	err := s.run(ctx, func(ctx context.Context, g *errgroup.Group) (err error) {
+	err := s.Run(ctx, func(ctx context.Context, g *errgroup.Group) (err error) {
 		h, err := v.hear(ctx, s)
 		if err != nil {
 			return err
@@ -270,7 +271,7 @@ func firstOr(list []string, other string) string {
 // for.
 func (v *Server) hear(ctx context.Context, s *session) (*wire.Hello, error) {
 	var h wire.Hello
-	err := s.expect(ctx, wire.MsgHello, "hello", func(body []byte) (err error) {
+	err := s.Expect(ctx, wire.MsgHello, "hello", func(body []byte) (err error) {
 		if h, err = wire.DecodeHello(body); err != nil {
 			return err
 		}
@@ -283,5 +284,5 @@ func (v *Server) hear(ctx context.Context, s *session) (*wire.Hello, error) {
 func (s *session) welcome(ctx context.Context, h *wire.Hello, v *service) error {
 	w := *h
 	w.Paths, w.Terms.Name, w.Into, w.Root, w.Copy = nil, v.name, v.into, v.root, wire.CopyAttempt{}
-	return s.ctl.send(ctx, wire.MsgWelcome, w.Encode())
+	return s.Ctl.Send(ctx, wire.MsgWelcome, w.Encode())
 }

@@ -16,6 +16,7 @@ import (
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
 	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/link"
 )
 
 // keys are those that a test changes.
@@ -345,7 +346,7 @@ func TestRevokedKeys(t *testing.T) {
 			if err := <-huge; err == nil || !strings.Contains(err.Error(), "the key is not valid any more") {
 				t.Errorf("%v", err)
 			}
-			if took := time.Since(start); took > rdmatest.Stretch(AbortWait+shortTimeouts().Linger) {
+			if took := time.Since(start); took > rdmatest.Stretch(link.AbortWait+shortTimeouts().Linger) {
 				t.Errorf("it went on for %v", took)
 			}
 			if err := <-small; err != nil {

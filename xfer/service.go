@@ -47,7 +47,7 @@ func (v *service) summary(s *session, link Link, start time.Time) *Summary {
 	}
 	sum := v.results.summary(v.tally, &s.terms, link, start)
 	sum.Local, sum.Remote = s.memories()
-	sum.Rails = s.links.uses()
+	sum.Rails = s.Links.Uses()
 	return sum
 }
 
@@ -69,11 +69,11 @@ func (v *Server) serve(s *session, h *wire.Hello, a keyScope, tally *Tally) (*se
 	o := Options{Tally: tally}
 	if v.cfg.Report != nil {
 		o.Report = func(e Event) {
-			e.Peer = s.peer
+			e.Peer = s.Peer
 			v.cfg.Report(e)
 		}
 	}
-	s.report = o.report
+	s.Report = o.report
 	acct, err := newCopyResults(&s.terms, &o)
 	if err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func (v *service) begin(s *session, h *wire.Hello, a keyScope, root *servedRoot)
 	}
 	k := newSink(s, store, v.tally, v.results)
 	k.filter, k.served = a.Only.takes(h), a.Root
-	v.role, v.close, v.into = k, store.Close, intoOf(s.id, store)
+	v.role, v.close, v.into = k, store.Close, intoOf(s.Id, store)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"gdrcp/internal/filter"
 	"gdrcp/internal/numa"
 	"gdrcp/xfer/internal/limit"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 )
@@ -14,7 +15,7 @@ import (
 // session is one end of a conversation about a copy: its links, and what both ends have agreed
 // and count.
 type session struct {
-	*linkSession
+	*link.Session
 	terms wire.Terms
 	// rules are the client's filter rules, set before the role talks. Nil means none.
 	rules *filter.Rules
@@ -47,12 +48,12 @@ type session struct {
 	limit limit.Limits
 }
 
-func newSession(d *firstConn, peer string, client bool, t Timeouts) *session {
+func newSession(d *firstConn, peer string, client bool, t link.Timeouts) *session {
 	s := &session{
-		linkSession: newLinkSession(newRailLink(d.rail, d.trust, d.grant.QPs, d.link.Transport, d.conn, d.lane), d.id, d.trust, peer, client, t),
-		ringWish:    ring.Config{Sysfs: numa.Sysfs}, memory: slotMemory{told: make(chan struct{})}, tally: &Tally{}, processors: chunker.Workers(),
+		Session:  link.New(link.NewFirst(d.rail, d.trust, d.grant.QPs, d.link.Transport, d.conn, d.lane), d.id, d.trust, peer, client, t),
+		ringWish: ring.Config{Sysfs: numa.Sysfs}, memory: slotMemory{told: make(chan struct{})}, tally: &Tally{}, processors: chunker.Workers(),
 	}
-	s.aside, s.toPeer = s.heardAside, toPeer
+	s.Aside, s.ToPeer = s.heardAside, toPeer
 	s.workers.Store(int32(s.processors))
 	return s
 }
@@ -70,6 +71,6 @@ func (s *session) heardAside(f *wire.Frame) (taken bool, err error) {
 }
 
 // begin begins the role of this end, whose chunks can travel over several links.
-func (s *session) begin(r role) {
-	s.converses(r, !s.client && s.link.transport == "verbs" && s.ringWish.Placement.GPU == wire.GPUOff)
+func (s *session) begin(r link.Role) {
+	s.Converses(r, !s.Client && s.Link.Transport == "verbs" && s.ringWish.Placement.GPU == wire.GPUOff)
 }

@@ -8,6 +8,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/link"
 )
 
 // lossyConn takes what is posted, and nothing of it has reached the peer yet.
@@ -54,13 +55,13 @@ func TestNoHeartbeatWhileOneIsOnItsWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn, rail := &lossyConn{}, &tellingRail{}
-	link := &railLink{rail: rail, keys: keys}
-	link.lanes = []*lane{newLane(link, conn, trust.Lane{})}
-	s := &session{linkSession: &linkSession{timeouts: DefaultTimeouts(), link: link, ctl: newControl(link)}}
+	one := &link.Link{Rail: rail, Keys: keys}
+	one.Lanes = []*link.Lane{link.NewLane(one, conn, trust.Lane{})}
+	s := &session{Session: &link.Session{Timeouts: link.DefaultTimeouts(), Link: one, Ctl: link.NewControl(one)}}
 	beat := func(times, want int) {
 		t.Helper()
 		for range times {
-			link.lanes[0].beat()
+			one.Lanes[0].Beat()
 		}
 		if len(conn.posted) != want {
 			t.Fatalf("%d heartbeats were posted, not %d", len(conn.posted), want)
@@ -68,7 +69,7 @@ func TestNoHeartbeatWhileOneIsOnItsWay(t *testing.T) {
 	}
 	beat(3, 1)
 	rail.completions = []rdma.Completion{{Kind: rdma.Done, Conn: conn, ID: conn.posted[0].ID}}
-	if err := s.pollCompletions(t.Context(), link); !errors.Is(err, errAllTold) {
+	if err := s.PollCompletions(t.Context(), one); !errors.Is(err, errAllTold) {
 		t.Fatal(err)
 	}
 	beat(3, 2)

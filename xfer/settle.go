@@ -180,7 +180,7 @@ func (k *sink) settleEntries(ctx context.Context) error {
 			if err := k.sendUnkept(ctx); err != nil {
 				return err
 			}
-			if err := k.session.ctl.send(ctx, wire.MsgResult, result); err != nil {
+			if err := k.session.Ctl.Send(ctx, wire.MsgResult, result); err != nil {
 				return err
 			}
 			if err := k.tellUnsettled(ctx); err != nil {

@@ -10,6 +10,7 @@ import (
 	"gdrcp/internal/printable"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 
@@ -59,7 +60,7 @@ type intake struct {
 	lastPath string // of the entry that was announced last
 	bytes    int64  // of the announced files, as the source counts them in its totals
 	names    accountNames
-	// links are the files of which not all names have been announced, by the id of the
+	// Links are the files of which not all names have been announced, by the id of the
 	// first name.
 	links     map[uint64]*linkGroup
 	linkBytes int
@@ -126,12 +127,12 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 		g.Go(func() error { return k.markPartials(ctx) })
 	}
 	if k.teller != nil {
-		g.Go(func() error { return k.teller.tell(ctx, k.session.ctl) })
+		g.Go(func() error { return k.teller.tell(ctx, k.session.Ctl) })
 	}
-	if err := k.session.converse(ctx, k.slow); err != nil {
+	if err := k.session.Converse(ctx, k.slow); err != nil {
 		return err
 	}
-	return k.session.linger(ctx)
+	return k.session.Linger(ctx)
 }
 
 // grantRing makes the ring and tells the source where it is. That grants all its slots.
@@ -140,13 +141,13 @@ func (f *chunkReceiver) grantRing(ctx context.Context) error {
 		return err
 	}
 	f.mu.Lock()
-	f.slots.Shrink(f.session.link.ring.Slots)
-	f.batch = creditBatch(f.session.link.ring.Slots)
+	f.slots.Shrink(f.session.Link.Ring.Slots)
+	f.batch = creditBatch(f.session.Link.Ring.Slots)
 	f.granted, f.counted = true, stat.Now()
 	f.mu.Unlock()
-	info := f.session.link.ring.Info()
-	f.session.tellNear(f.session.link, &info)
-	if err := f.session.ctl.send(ctx, wire.MsgRing, info.Encode()); err != nil {
+	info := f.session.Link.Ring.Info()
+	f.session.tellNear(f.session.Link, &info)
+	if err := f.session.Ctl.Send(ctx, wire.MsgRing, info.Encode()); err != nil {
 		return err
 	}
 	close(f.ringTold)
@@ -158,12 +159,12 @@ const sinkAccess = rdma.LocalWrite | rdma.RemoteWrite
 
 // The session tells these of the way of the chunks. They belong to its receiver.
 
-func (k *sink) done(*railLink, uint64)                  { k.receiver.done() }
-func (k *sink) immediate(l *railLink, imm uint32) error { return k.receiver.immediate(l, imm) }
-func (k *sink) opened()                                 { k.receiver.opened() }
+func (k *sink) Done(*link.Link, uint64)                  { k.receiver.done() }
+func (k *sink) Immediate(l *link.Link, imm uint32) error { return k.receiver.immediate(l, imm) }
+func (k *sink) Opened()                                  { k.receiver.opened() }
 
-// fast handles nothing: no message of a source is for the poller.
-func (k *sink) fast(*wire.Frame) (bool, error) { return false, nil }
+// Fast handles nothing: no message of a source is for the poller.
+func (k *sink) Fast(*wire.Frame) (bool, error) { return false, nil }
 
 // slow handles the source's messages. done is true when the conversation is over.
 func (k *sink) slow(ctx context.Context, f *wire.Frame) (done bool, err error) {
@@ -266,10 +267,10 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 	if err := k.tellUse(ctx); err != nil {
 		return err
 	}
-	if err := k.session.sayLast(ctx, wire.MsgDone, done); err != nil {
+	if err := k.session.SayLast(ctx, wire.MsgDone, done); err != nil {
 		return err
 	}
-	return k.results.compare(k.session.peer, theirs)
+	return k.results.compare(k.session.Peer, theirs)
 }
 
 // hearEntries prepares for announced entries. It makes directories and links at once.

@@ -5,59 +5,60 @@ import (
 	"fmt"
 
 	"gdrcp/xfer/internal/credit"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
 
-var _ carrier = (*sink)(nil)
+var _ link.Carrier = (*sink)(nil)
 
-func (k *sink) register(l *railLink) error { return l.register(k.session.link.ring, sinkAccess) }
+func (k *sink) Register(l *link.Link) error { return l.Register(k.session.Link.Ring, sinkAccess) }
 
-// linkUp tells the source where the slots are on the rail of a further link.
-func (k *sink) linkUp(ctx context.Context, l *railLink) error {
+// LinkUp tells the source where the slots are on the rail of a further link.
+func (k *sink) LinkUp(ctx context.Context, l *link.Link) error {
 	// The slots are granted with the first ring, which must go ahead.
 	select {
 	case <-k.receiver.ringTold:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	info := l.info(k.session.link.ring)
+	info := l.Info(k.session.Link.Ring)
 	k.session.tellNear(l, &info)
-	return k.session.ctl.send(ctx, wire.MsgRing, info.Encode())
+	return k.session.Ctl.Send(ctx, wire.MsgRing, info.Encode())
 }
 
-func (k *sink) linkLost(l *railLink) { k.receiver.linkLost(l) }
+func (k *sink) LinkLost(l *link.Link) { k.receiver.linkLost(l) }
 
-func (k *sink) linkClosed(l *railLink) {
-	k.session.trace.step(credit.Step{Kind: credit.StepShut, Sink: true, Link: l.number})
+func (k *sink) LinkClosed(l *link.Link) {
+	k.session.Trace.Step(credit.Step{Kind: credit.StepShut, Sink: true, Link: l.Number})
 }
 
-// linkShut tells the source, which may not have noticed.
-func (k *sink) linkShut(ctx context.Context, l *railLink) error {
-	b := wire.LostLink{Link: uint32(l.number)}
-	return k.session.ctl.send(ctx, wire.MsgRailDown, b.Encode())
+// LinkShut tells the source, which may not have noticed.
+func (k *sink) LinkShut(ctx context.Context, l *link.Link) error {
+	b := wire.LostLink{Link: uint32(l.Number)}
+	return k.session.Ctl.Send(ctx, wire.MsgRailDown, b.Encode())
 }
 
-// hearLost answers the source that has given up a link. The answer waits until nothing
+// HearLost answers the source that has given up a link. The answer waits until nothing
 // can land through the link any more.
-func (k *sink) hearLost(t wire.MsgType, l *railLink, b *wire.LostLink) error {
+func (k *sink) HearLost(t wire.MsgType, l *link.Link, b *wire.LostLink) error {
 	if t == wire.MsgFence && l == nil && len(b.Slots) == 0 {
 		// This end could not make the link, which stood at the other.
-		if !k.session.links.answer(credit.Link(b.Link)) {
+		if !k.session.Links.Answer(credit.Link(b.Link)) {
 			return fmt.Errorf("%w: link %d was given up twice", ErrProtocol, b.Link)
 		}
-		k.session.links.spawn(func(ctx context.Context) error { return k.session.ctl.send(ctx, wire.MsgFenced, b.Encode()) })
+		k.session.Links.Spawn(func(ctx context.Context) error { return k.session.Ctl.Send(ctx, wire.MsgFenced, b.Encode()) })
 		return nil
 	}
-	if t != wire.MsgFence || l == nil || l.fenced {
+	if t != wire.MsgFence || l == nil || l.Fenced {
 		return fmt.Errorf("%w: message %d about link %d at the sink", ErrProtocol, t, b.Link)
 	}
-	l.fenced = true
-	if err := k.session.loseLink(l, byPeer(l)); err != nil {
+	l.Fenced = true
+	if err := k.session.LoseLink(l, link.ByPeer(l)); err != nil {
 		return err
 	}
-	k.session.links.spawn(func(ctx context.Context) error {
+	k.session.Links.Spawn(func(ctx context.Context) error {
 		select {
-		case <-l.shut:
+		case <-l.Shut:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -65,10 +66,10 @@ func (k *sink) hearLost(t wire.MsgType, l *railLink, b *wire.LostLink) error {
 		if err != nil {
 			return err
 		}
-		if err := k.session.ctl.send(ctx, wire.MsgFenced, lost.Encode()); err != nil {
+		if err := k.session.Ctl.Send(ctx, wire.MsgFenced, lost.Encode()); err != nil {
 			return err
 		}
-		k.session.links.forget(l)
+		k.session.Links.Forget(l)
 		return nil
 	})
 	return nil

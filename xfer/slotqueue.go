@@ -8,7 +8,7 @@ import (
 // slotQueue hands slots to workers: to each the first that is near to it, or else the first
 // of all. Several goroutines at once may use it.
 type slotQueue[T any] struct {
-	// ready has a token for each slot. Who has taken one takes a slot by next. It is closed,
+	// Ready has a token for each slot. Who has taken one takes a slot by next. It is closed,
 	// behind its tokens, where no more slots come.
 	ready chan struct{}
 

@@ -9,6 +9,7 @@ import (
 	"gdrcp/chunker"
 	"gdrcp/internal/printable"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
@@ -109,8 +110,8 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	if s.tree != nil {
 		s.tree.ReadBy(s.session.terms.IO)
 	}
-	if s.session.terms.Flags&wire.FlagListed != 0 && !s.session.client {
-		s.remote = newRemoteNames(ctx, s.session.ctl)
+	if s.session.terms.Flags&wire.FlagListed != 0 && !s.session.Client {
+		s.remote = newRemoteNames(ctx, s.session.Ctl)
 		s.names = s.remote
 	}
 	s.session.begin(s)
@@ -136,18 +137,18 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	for i := range s.session.diskWorkers() {
 		g.Go(func() error { return s.fill(ctx, i) })
 	}
-	return s.session.converse(ctx, s.slow)
+	return s.session.Converse(ctx, s.slow)
 }
 
 // The session tells these of the way of the chunks. They belong to its sender.
 
-func (s *source) done(l *railLink, id uint64)             { s.sender.done(l, id) }
-func (s *source) immediate(_ *railLink, imm uint32) error { return s.sender.immediate(imm) }
-func (s *source) opened()                                 { s.sender.opened() }
+func (s *source) Done(l *link.Link, id uint64)             { s.sender.done(l, id) }
+func (s *source) Immediate(_ *link.Link, imm uint32) error { return s.sender.immediate(imm) }
+func (s *source) Opened()                                  { s.sender.opened() }
 
-// fast handles the messages that the poller can: returned slots, parts of a list,
+// Fast handles the messages that the poller can: returned slots, parts of a list,
 // plans, entries that are not wanted, what an earlier copy brought, and what is compared.
-func (s *source) fast(f *wire.Frame) (bool, error) {
+func (s *source) Fast(f *wire.Frame) (bool, error) {
 	switch f.Type {
 	case wire.MsgCredit:
 		return true, s.sender.credit(f.Body)
@@ -205,8 +206,8 @@ func (s *source) slow(ctx context.Context, f *wire.Frame) (done bool, err error)
 		if !told {
 			return false, fmt.Errorf("%w: the sink ended before the roots were sent", ErrProtocol)
 		}
-		s.session.ending.Store(true) // the sink hangs up, and the manifest may take its time
-		return true, s.results.compare(s.session.peer, theirs)
+		s.session.Ending.Store(true) // the sink hangs up, and the manifest may take its time
+		return true, s.results.compare(s.session.Peer, theirs)
 	}
 	return false, fmt.Errorf("%w: message %d at the source", ErrProtocol, f.Type)
 }
@@ -298,5 +299,5 @@ func (s *source) tellRoots(ctx context.Context) error {
 		return err
 	}
 	r := s.results.finish()
-	return s.session.ctl.send(ctx, wire.MsgRoot, r.Encode())
+	return s.session.Ctl.Send(ctx, wire.MsgRoot, r.Encode())
 }

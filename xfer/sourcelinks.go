@@ -6,16 +6,17 @@ import (
 
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/credit"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
 
-var _ carrier = (*source)(nil)
+var _ link.Carrier = (*source)(nil)
 
-func (s *source) register(l *railLink) error { return l.register(s.session.link.ring, rdma.LocalRead) }
+func (s *source) Register(l *link.Link) error { return l.Register(s.session.Link.Ring, rdma.LocalRead) }
 
 // awaitRings waits until both ends have their rings.
 func (s *source) awaitRings(ctx context.Context) error {
-	if err := s.session.link.awaitRing(ctx); err != nil {
+	if err := s.session.Link.AwaitRing(ctx); err != nil {
 		return err
 	}
 	select {
@@ -33,41 +34,41 @@ func (s *source) hearRing(body []byte) error {
 		return err
 	}
 	if info.Link == 1 { // it grants the slots, also when the link is lost
-		if err := s.sender.open(s.session.link, info); err != nil {
+		if err := s.sender.open(s.session.Link, info); err != nil {
 			return err
 		}
 		close(s.granted) // open takes one such ring
 		return nil
 	}
-	l, err := s.session.links.find(credit.Link(info.Link))
-	if err != nil || l == nil || l.lost.Load() {
+	l, err := s.session.Links.Find(credit.Link(info.Link))
+	if err != nil || l == nil || l.Lost.Load() {
 		return err // it was lost meanwhile
 	}
 	return s.sender.open(l, info)
 }
 
-func (s *source) linkUp(_ context.Context, l *railLink) error {
+func (s *source) LinkUp(_ context.Context, l *link.Link) error {
 	s.sender.linkReady(l)
 	return nil
 }
 
-func (s *source) linkLost(l *railLink) { s.sender.linkLost(l) }
+func (s *source) LinkLost(l *link.Link) { s.sender.linkLost(l) }
 
-func (s *source) linkClosed(*railLink) {}
+func (s *source) LinkClosed(*link.Link) {}
 
-// linkShut asks the sink which slots of a lost link it never heard of.
-func (s *source) linkShut(ctx context.Context, l *railLink) error {
-	b := lostSlots(l.number, s.sender.shut(l))
-	return s.session.ctl.send(ctx, wire.MsgFence, b.Encode())
+// LinkShut asks the sink which slots of a lost link it never heard of.
+func (s *source) LinkShut(ctx context.Context, l *link.Link) error {
+	b := lostSlots(l.Number, s.sender.shut(l))
+	return s.session.Ctl.Send(ctx, wire.MsgFence, b.Encode())
 }
 
-func (s *source) hearLost(t wire.MsgType, l *railLink, b *wire.LostLink) error {
+func (s *source) HearLost(t wire.MsgType, l *link.Link, b *wire.LostLink) error {
 	switch {
 	case l == nil:
 	case t == wire.MsgRailDown && len(b.Slots) == 0:
-		return s.session.loseLink(l, byPeer(l))
-	case t == wire.MsgFenced && l.lost.Load():
-		s.session.links.forget(l)
+		return s.session.LoseLink(l, link.ByPeer(l))
+	case t == wire.MsgFenced && l.Lost.Load():
+		s.session.Links.Forget(l)
 		return s.sender.fenced(b)
 	}
 	if t == wire.MsgRailDown {

@@ -8,6 +8,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +26,7 @@ func roomSink(t *testing.T, dir string) (k *sink, warned *[]string) {
 		t.Fatal(err)
 	}
 	warned = new([]string)
-	return &sink{store: store, session: &session{linkSession: &linkSession{client: true, report: func(e Event) { *warned = append(*warned, e.Text) }}}}, warned
+	return &sink{store: store, session: &session{Session: &link.Session{Client: true, Report: func(e Event) { *warned = append(*warned, e.Text) }}}}, warned
 }
 
 // announce has the sink expect a file of that size.

@@ -8,6 +8,7 @@ import (
 	"gdrcp/internal/numa"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 )
@@ -77,10 +78,10 @@ func devicesToward(first netip.AddrPort, rails []door.RailAddr, devices []rdma.D
 // spread has the server's slots on the nodes of its devices, where a client comes by
 // several. As at the client, a much slower device has another purpose.
 func (v *Server) spread(s *session, h *wire.Hello) {
-	if s.link.transport != "verbs" || s.ringWish.Placement.GPU != wire.GPUOff || h.Rails < 2 {
+	if s.Link.Transport != "verbs" || s.ringWish.Placement.GPU != wire.GPUOff || h.Rails < 2 {
 		return
 	}
-	first := s.link.rail.Device()
+	first := s.Link.Rail.Device()
 	devices := slices.DeleteFunc(v.door.Devices(), func(d door.Device) bool {
 		return d.Transport != first.Transport || d.RateGbps < first.RateGbps()/2
 	})
@@ -88,8 +89,8 @@ func (v *Server) spread(s *session, h *wire.Hello) {
 }
 
 // tellNear adds to what the source hears of a sink's ring which slots are near to a link.
-func (s *session) tellNear(l *railLink, info *wire.RingInfo) {
-	if from, n := s.link.ring.Near(l.node); s.knowsNear {
+func (s *session) tellNear(l *link.Link, info *wire.RingInfo) {
+	if from, n := s.Link.Ring.Near(l.Node); s.knowsNear {
 		info.NearFrom, info.NearSlots = uint32(from), uint32(n)
 	}
 }
@@ -101,13 +102,13 @@ const farChunks = 4
 
 // farLocked is for how much more under way a link stands that a chunk in a slot on a node is
 // to go over. node is nil where it does not matter.
-func (o *chunkSender) farLocked(l *railLink, node *numa.Node) (bytes int64) {
+func (o *chunkSender) farLocked(l *link.Link, node *numa.Node) (bytes int64) {
 	chunks := 0
-	if node != nil && node.Number() != l.node.Number() {
+	if node != nil && node.Number() != l.Node.Number() {
 		chunks += farChunks
 	}
-	if near := l.target.NearSlots; near > 0 && !o.granted.HasNear(l.target.NearFrom, near) {
+	if near := l.Target.NearSlots; near > 0 && !o.granted.HasNear(l.Target.NearFrom, near) {
 		chunks += 2 * farChunks
 	}
-	return int64(chunks) * int64(l.target.SlotBytes)
+	return int64(chunks) * int64(l.Target.SlotBytes)
 }

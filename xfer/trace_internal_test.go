@@ -14,6 +14,7 @@ import (
 	"gdrcp/rdma/tcp"
 	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/credit/credittest"
+	"gdrcp/xfer/internal/link"
 )
 
 // recorder collects the steps of both ends of one session, in the order in which they
@@ -24,7 +25,7 @@ type recorder struct {
 }
 
 // of returns the trace of one end.
-func (r *recorder) of(sink bool) trace {
+func (r *recorder) of(sink bool) link.Trace {
 	return func(s credit.Step) {
 		if s.Kind == credit.StepSaid || s.Kind == credit.StepTook {
 			s.Sink = sink
@@ -68,7 +69,7 @@ func testTrace(t *testing.T, push bool, p rdma.Provider) {
 		if p.WR.Op == rdma.OpWriteImm && p.WR.Len > 0 {
 			select {
 			case <-joined:
-			case <-time.After(rdmatest.Stretch(AbortWait)):
+			case <-time.After(rdmatest.Stretch(link.AbortWait)):
 			}
 		}
 		return false

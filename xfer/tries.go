@@ -32,7 +32,7 @@ type Tries struct {
 
 	// stood says that both ends have agreed once, connected that they have in this try.
 	stood, connected bool
-	// place says that it is known where the first try puts the copy. itself says that the
+	// Place says that it is known where the first try puts the copy. itself says that the
 	// destination is the copy itself, though by now it may be a directory.
 	place, itself bool
 	// here and there identify the directories at this end and at the server, as the last

@@ -11,6 +11,7 @@ import (
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/fault"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
@@ -31,7 +32,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		{&RemoteError{Class: ClassIntegrity}, false, false},
 		{errors.Join(lost, chunker.ErrNoSpace), false, false},
 		{errors.Join(lost, ErrIntegrity), false, false},
-		{&fault.LostError{Peer: "peer", Err: errForged}, true, true},
+		{&fault.LostError{Peer: "peer", Err: link.ErrForged}, true, true},
 		{&fault.LostError{Peer: "peer", Err: rdma.ErrAccess}, true, true}, // the kernel of a process that was killed ends its regions first
 		{ErrStalled, false, false},
 		{ErrUsage, false, false},

@@ -80,11 +80,11 @@ func TestOlderClientSaysNoRoot(t *testing.T) {
 		}
 		defer d.close()
 		s, is := newSession(d, "the server", true, o.Timeouts), false
-		err = s.run(t.Context(), func(ctx context.Context, _ *errgroup.Group) error {
-			if err := s.ctl.send(ctx, wire.MsgHello, h.Encode()); err != nil {
+		err = s.Run(t.Context(), func(ctx context.Context, _ *errgroup.Group) error {
+			if err := s.Ctl.Send(ctx, wire.MsgHello, h.Encode()); err != nil {
 				return err
 			}
-			return s.expect(ctx, wire.MsgWelcome, "welcome", func(b []byte) (err error) {
+			return s.Expect(ctx, wire.MsgWelcome, "welcome", func(b []byte) (err error) {
 				got, err = wire.DecodeHello(b)
 				is = err == nil
 				return err

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"gdrcp/chunker"
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -25,7 +26,7 @@ func TestDiskWorkers(t *testing.T) {
 		{"a server of some", wire.Terms{Slots: 256, PieceBytes: 1 << 20}, 512, min(all, 8)},
 		{"a server of few", wire.Terms{Slots: 256, PieceBytes: 1 << 20}, 2, all},
 	} {
-		s := &session{linkSession: &linkSession{}, terms: c.terms, sessionsAtOnce: c.most}
+		s := &session{Session: &link.Session{}, terms: c.terms, sessionsAtOnce: c.most}
 		if got := s.diskWorkers(); got != c.want {
 			t.Errorf("%s: %d workers, want %d", c.name, got, c.want)
 		}

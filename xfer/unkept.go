@@ -22,7 +22,7 @@ func (s *session) sendUnkept(ctx context.Context, results *copyResults, list fil
 		}
 		one := wire.AppendUnkept(nil, &list[i])
 		if len(body)+len(one) > wire.MaxBodyBytes {
-			if err := s.ctl.send(ctx, wire.MsgUnkept, body); err != nil {
+			if err := s.Ctl.Send(ctx, wire.MsgUnkept, body); err != nil {
 				return err
 			}
 			body = body[:0]
@@ -30,7 +30,7 @@ func (s *session) sendUnkept(ctx context.Context, results *copyResults, list fil
 		body = append(body, one...)
 	}
 	if len(body) > 0 {
-		return s.ctl.send(ctx, wire.MsgUnkept, body)
+		return s.Ctl.Send(ctx, wire.MsgUnkept, body)
 	}
 	return nil
 }
@@ -65,7 +65,7 @@ func (k *sink) sendOldUnkept(ctx context.Context) error {
 	}
 	for _, u := range k.results.unkeptSoFar() {
 		body := (&wire.Unsettled{Path: u.First, Text: unkeptText(&u)}).AppendTo(nil)
-		if err := k.session.ctl.send(ctx, wire.MsgUnsettled, body); err != nil {
+		if err := k.session.Ctl.Send(ctx, wire.MsgUnsettled, body); err != nil {
 			return err
 		}
 	}

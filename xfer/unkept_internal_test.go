@@ -27,9 +27,9 @@ func TestUnkeptForAnOlderSource(t *testing.T) {
 			defer func() { heard <- got }()
 			l := linkTo("l", "x")
 			l.MtimeNs = math.MaxInt64
-			err := errors.Join(p.announce(ctx, dirAt("."), l), p.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, 2)))
+			err := errors.Join(p.announce(ctx, dirAt("."), l), p.Ctl.Send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, 2)))
 			for err == nil {
-				err = p.receive(ctx, func(f *wire.Frame) error {
+				err = p.Receive(ctx, func(f *wire.Frame) error {
 					switch f.Type {
 					case wire.MsgUnkept:
 						return errors.Join(enough, wire.DecodeUnkept(f.Body, func(u fileset.Unkept) { got = append(got, fmt.Sprint("unkept ", u.First, " ", u.Entries)) }))

@@ -20,7 +20,7 @@ func (k *sink) tellUnsettled(ctx context.Context) error {
 		k.results.bookUnsettled(u.Path, u.Text, ThisEnd)
 		one := u.AppendTo(nil)
 		if len(body)+len(one) > wire.MaxBodyBytes {
-			if err := k.session.ctl.send(ctx, wire.MsgUnsettled, body); err != nil {
+			if err := k.session.Ctl.Send(ctx, wire.MsgUnsettled, body); err != nil {
 				return err
 			}
 			body = body[:0]
@@ -31,7 +31,7 @@ func (k *sink) tellUnsettled(ctx context.Context) error {
 	if len(body) == 0 {
 		return nil
 	}
-	return k.session.ctl.send(ctx, wire.MsgUnsettled, body)
+	return k.session.Ctl.Send(ctx, wire.MsgUnsettled, body)
 }
 
 // hearUnsettled takes the directories that did not get all of their attributes at the

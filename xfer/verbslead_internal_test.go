@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"gdrcp/xfer/internal/link"
 	"testing"
 	"time"
 )
@@ -18,7 +19,7 @@ func TestVerbsLead(t *testing.T) {
 		{time.Minute, time.Second, 1, 10 * time.Second, 10 * time.Second},
 		{0, time.Minute, 16, 10 * time.Second, 20 * time.Second},
 	} {
-		if try, all := verbsLead(c.atDoor, c.addresses, &Options{Timeouts: Timeouts{Handshake: c.handshake}}); try != c.try || all != c.all {
+		if try, all := verbsLead(c.atDoor, c.addresses, &Options{Timeouts: link.Timeouts{Handshake: c.handshake}}); try != c.try || all != c.all {
 			t.Errorf("%+v: %v, %v", c, try, all)
 		}
 	}

@@ -19,25 +19,25 @@ func (k *sink) warn(ctx context.Context, text string) error {
 	if k.warnings.Add(1) > maxWarnings {
 		return nil
 	}
-	if k.session.client {
-		k.session.report(Event{Kind: EventWarning, Text: text})
+	if k.session.Client {
+		k.session.Report(Event{Kind: EventWarning, Text: text})
 		return nil
 	}
 	if !k.session.knowsWarnings {
 		return nil
 	}
 	text = strings.ToValidUTF8(text[:min(len(text), wire.MaxTextBytes)], "")
-	return k.session.ctl.send(ctx, wire.MsgWarning, []byte(text))
+	return k.session.Ctl.Send(ctx, wire.MsgWarning, []byte(text))
 }
 
 // hearWarning takes a warning of the sink.
 func (s *source) hearWarning(body []byte) error {
-	if s.warnings++; s.warnings > maxWarnings || !s.session.client {
+	if s.warnings++; s.warnings > maxWarnings || !s.session.Client {
 		return fmt.Errorf("%w: warning %d", ErrProtocol, s.warnings)
 	}
 	if err := wire.CheckWarning(body); err != nil {
 		return err
 	}
-	s.session.report(Event{Kind: EventWarning, Text: printable.Text(string(body)), Remote: true})
+	s.session.Report(Event{Kind: EventWarning, Text: printable.Text(string(body)), Remote: true})
 	return nil
 }

@@ -5,13 +5,14 @@ import (
 	"strings"
 	"testing"
 
+	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
 
 // A sink's warnings come to the user cleaned, and no more of them than a sink has.
 func TestWarnings(t *testing.T) {
 	var got []string
-	s := &source{session: &session{linkSession: &linkSession{client: true, report: func(e Event) { got = append(got, e.Text) }}}}
+	s := &source{session: &session{Session: &link.Session{Client: true, Report: func(e Event) { got = append(got, e.Text) }}}}
 	for range maxWarnings {
 		if err := s.hearWarning([]byte("a\x1b[2Jb")); err != nil {
 			t.Fatal(err)
@@ -28,7 +29,7 @@ func TestWarnings(t *testing.T) {
 			t.Errorf("%d bytes: %v", len(body), err)
 		}
 	}
-	if err := (&source{session: &session{linkSession: &linkSession{}}}).hearWarning([]byte("to a server")); !errors.Is(err, ErrProtocol) {
+	if err := (&source{session: &session{Session: &link.Session{}}}).hearWarning([]byte("to a server")); !errors.Is(err, ErrProtocol) {
 		t.Errorf("at a server: %v", err)
 	}
 }

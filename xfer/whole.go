@@ -88,7 +88,7 @@ func (k *sink) giveName(ctx context.Context, agree bool) (bool, error) {
 		// The goroutine that settles entries has the list of what is unsettled.
 		u := wire.Unsettled{Path: ".", Text: err.Error()}
 		k.results.bookUnsettled(u.Path, u.Text, ThisEnd)
-		return true, k.session.ctl.send(ctx, wire.MsgUnsettled, u.AppendTo(nil))
+		return true, k.session.Ctl.Send(ctx, wire.MsgUnsettled, u.AppendTo(nil))
 	}
 	return true, nil
 }

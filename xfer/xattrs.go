@@ -60,7 +60,7 @@ func (a *announcer) flushXattrs() error {
 	if len(a.parts) == 0 {
 		return nil
 	}
-	err := a.src.session.ctl.send(a.ctx, wire.MsgXattrs, a.parts)
+	err := a.src.session.Ctl.Send(a.ctx, wire.MsgXattrs, a.parts)
 	a.parts = a.parts[:0]
 	return err
 }

@@ -1,4 +1,4 @@
-package xfer
+package link
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/credit"
+	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -16,7 +17,7 @@ type inMsg struct {
 }
 
 // message takes one control message, which came over a link.
-func (s *linkSession) message(l *railLink, role *role, c *rdma.Completion) error {
+func (s *Session) message(l *Link, role *Role, c *rdma.Completion) error {
 	s.hearing.Lock()
 	defer s.hearing.Unlock()
 	f, ok, err := l.unseal(c)
@@ -31,32 +32,32 @@ func (s *linkSession) message(l *railLink, role *role, c *rdma.Completion) error
 		if err != nil {
 			return err
 		}
-		return &RemoteError{Peer: s.peer, Class: a.Class, Text: a.Text}
+		return &fault.RemoteError{Peer: s.Peer, Class: a.Class, Text: a.Text}
 	}
 	s.moves()
-	news, opened, err := s.ctl.seen(&f)
+	news, opened, err := s.Ctl.seen(&f)
 	if err != nil {
 		return err
 	}
 	if opened && role != nil {
-		(*role).opened()
+		(*role).Opened()
 	}
 	if f.Type == wire.MsgAck || !news {
 		return nil
 	}
 	if handled, err := s.hearLost(&f); handled || err != nil {
 		if err == nil {
-			s.ctl.consume()
+			s.Ctl.consume()
 		}
 		return err
 	}
 	if role != nil {
-		handled, err := (*role).fast(&f)
+		handled, err := (*role).Fast(&f)
 		if err != nil {
 			return err
 		}
 		if handled {
-			s.ctl.consume()
+			s.Ctl.consume()
 			return nil
 		}
 	}
@@ -64,7 +65,7 @@ func (s *linkSession) message(l *railLink, role *role, c *rdma.Completion) error
 }
 
 // deliver hands a message to the control goroutine, in memory of its own.
-func (s *linkSession) deliver(f *wire.Frame) error {
+func (s *Session) deliver(f *wire.Frame) error {
 	var m *inMsg
 	select {
 	case m = <-s.spare:
@@ -72,25 +73,25 @@ func (s *linkSession) deliver(f *wire.Frame) error {
 		m = &inMsg{buf: make([]byte, wire.MsgBytes)}
 	}
 	if len(f.Body) > len(m.buf) {
-		return fmt.Errorf("%w: message of %d bytes", ErrProtocol, len(f.Body))
+		return fmt.Errorf("%w: message of %d bytes", fault.ErrProtocol, len(f.Body))
 	}
 	m.f = *f
 	m.f.Body = m.buf[:copy(m.buf, f.Body)]
 	select {
-	case s.inbox <- m:
+	case s.Inbox <- m:
 		return nil
 	default:
-		return fmt.Errorf("%w: %w", ErrProtocol, credit.ErrWindow)
+		return fmt.Errorf("%w: %w", fault.ErrProtocol, credit.ErrWindow)
 	}
 }
 
-// receive waits for the next message and hands it to handle. The message then counts as
+// Receive waits for the next message and hands it to handle. The message then counts as
 // consumed. receive itself takes the messages that are the same for every role.
-func (s *linkSession) receive(ctx context.Context, handle func(f *wire.Frame) error) error {
+func (s *Session) Receive(ctx context.Context, handle func(f *wire.Frame) error) error {
 	for {
 		select {
-		case m := <-s.inbox:
-			aside, err := s.aside(&m.f)
+		case m := <-s.Inbox:
+			aside, err := s.Aside(&m.f)
 			if !aside {
 				err = handle(&m.f)
 			}
@@ -101,7 +102,7 @@ func (s *linkSession) receive(ctx context.Context, handle func(f *wire.Frame) er
 			case s.spare <- m:
 			default:
 			}
-			s.ctl.consume()
+			s.Ctl.consume()
 			if !aside {
 				return nil
 			}
@@ -111,10 +112,10 @@ func (s *linkSession) receive(ctx context.Context, handle func(f *wire.Frame) er
 	}
 }
 
-// converse hands messages to handle until handle says that the conversation is over.
-func (s *linkSession) converse(ctx context.Context, handle func(ctx context.Context, f *wire.Frame) (done bool, err error)) error {
+// Converse hands messages to handle until handle says that the conversation is over.
+func (s *Session) Converse(ctx context.Context, handle func(ctx context.Context, f *wire.Frame) (done bool, err error)) error {
 	for done := false; !done; {
-		err := s.receive(ctx, func(f *wire.Frame) (err error) {
+		err := s.Receive(ctx, func(f *wire.Frame) (err error) {
 			done, err = handle(ctx, f)
 			return err
 		})
@@ -125,14 +126,14 @@ func (s *linkSession) converse(ctx context.Context, handle func(ctx context.Cont
 	return nil
 }
 
-// expect waits for one message of type t within the handshake's bound.
-func (s *linkSession) expect(ctx context.Context, t wire.MsgType, what string, handle func(body []byte) error) error {
-	hctx, cancel := context.WithTimeoutCause(ctx, s.timeouts.Handshake,
-		fmt.Errorf("%w: %s sent no %s within %v", ErrPeerSilent, s.peer, what, s.timeouts.Handshake))
+// Expect waits for one message of type t within the handshake's bound.
+func (s *Session) Expect(ctx context.Context, t wire.MsgType, what string, handle func(body []byte) error) error {
+	hctx, cancel := context.WithTimeoutCause(ctx, s.Timeouts.Handshake,
+		fmt.Errorf("%w: %s sent no %s within %v", fault.ErrPeerSilent, s.Peer, what, s.Timeouts.Handshake))
 	defer cancel()
-	return s.receive(hctx, func(f *wire.Frame) error {
+	return s.Receive(hctx, func(f *wire.Frame) error {
 		if f.Type != t {
-			return fmt.Errorf("%w: message %d from %s instead of the %s", ErrProtocol, f.Type, s.peer, what)
+			return fmt.Errorf("%w: message %d from %s instead of the %s", fault.ErrProtocol, f.Type, s.Peer, what)
 		}
 		return handle(f.Body)
 	})

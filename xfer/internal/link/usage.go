@@ -1,6 +1,7 @@
-package xfer
+package link
 
 import (
+	"gdrcp/xfer/internal/result"
 	"sync/atomic"
 	"time"
 )
@@ -9,53 +10,53 @@ import (
 type railUsage struct {
 	rails []*railRecord
 	// barren counts how often the last link was lost since a chunk came through any.
-	// doneBytes is what had come through then.
+	// DoneBytes is what had come through then.
 	barren    int
 	doneBytes int64
 }
 
-// barrenLosses is how often in a row the last link may be lost before a chunk came through.
-const barrenLosses = 4
+// BarrenLosses is how often in a row the last link may be lost before a chunk came through.
+const BarrenLosses = 4
 
 type railRecord struct {
-	use   RailUse
+	use   result.RailUse
 	bytes atomic.Int64
-	link  *railLink // the last one
+	link  *Link     // the last one
 	down  time.Time // since when the rail is down, or zero
-	// hurried is when a link was last given up because it held up the copy.
-	hurried time.Time
+	// Hurried is when a link was last given up because it held up the copy.
+	Hurried time.Time
 	// untold tells that the rail was lost, which nobody was told yet; or nil.
 	untold func()
 }
 
-// holdUpRest is for how long a rail that was given up because it held up the copy is not
+// HoldUpRest is for how long a rail that was given up because it held up the copy is not
 // given up for that again.
-const holdUpRest = time.Minute
+const HoldUpRest = time.Minute
 
-func (u *railUsage) of(l *railLink) *railRecord {
+func (u *railUsage) Of(l *Link) *railRecord {
 	for _, r := range u.rails {
-		if r.use.Rail == l.name && r.use.Transport == l.transport {
+		if r.use.Rail == l.name && r.use.Transport == l.Transport {
 			return r
 		}
 	}
-	r := &railRecord{use: RailUse{Rail: l.name, Transport: l.transport}}
+	r := &railRecord{use: result.RailUse{Rail: l.name, Transport: l.Transport}}
 	u.rails = append(u.rails, r)
 	return r
 }
 
 // joined notes that a rail carries a link.
-func (u *railUsage) joined(l *railLink) {
-	r := u.of(l)
+func (u *railUsage) joined(l *Link) {
+	r := u.Of(l)
 	if !r.down.IsZero() {
 		r.use.DownSeconds += time.Since(r.down).Seconds()
 	}
-	r.bytes.Add(l.doneBytes.Load())
-	l.doneBytes, r.down, r.link = &r.bytes, time.Time{}, l
+	r.bytes.Add(l.DoneBytes.Load())
+	l.DoneBytes, r.down, r.link = &r.bytes, time.Time{}, l
 }
 
 // lost notes that a rail has lost its link.
-func (u *railUsage) lost(l *railLink, why error) {
-	r := u.of(l)
+func (u *railUsage) lost(l *Link, why error) {
+	r := u.Of(l)
 	r.use.Faults++
 	r.use.LastFault = why.Error()
 	r.down = time.Now()
@@ -63,12 +64,12 @@ func (u *railUsage) lost(l *railLink, why error) {
 
 // mayHurry reports whether a rail may be given up because it holds up the copy, and takes
 // it that it then is.
-func (u *railUsage) mayHurry(l *railLink) bool {
-	r := u.of(l)
-	if !r.hurried.IsZero() && time.Since(r.hurried) < holdUpRest {
+func (u *railUsage) mayHurry(l *Link) bool {
+	r := u.Of(l)
+	if !r.Hurried.IsZero() && time.Since(r.Hurried) < HoldUpRest {
 		return false
 	}
-	r.hurried = time.Now()
+	r.Hurried = time.Now()
 	return true
 }
 
@@ -80,7 +81,7 @@ func (u *railUsage) countLastLoss() (barren bool) {
 		u.barren, u.doneBytes = 0, done
 	}
 	u.barren++
-	return u.barren >= barrenLosses
+	return u.barren >= BarrenLosses
 }
 
 func (u *railUsage) doneSoFar() (bytes int64) {
@@ -91,8 +92,8 @@ func (u *railUsage) doneSoFar() (bytes int64) {
 }
 
 // read returns the use of every rail so far, in the order in which they joined.
-func (u *railUsage) read() []RailUse {
-	uses := make([]RailUse, 0, len(u.rails))
+func (u *railUsage) read() []result.RailUse {
+	uses := make([]result.RailUse, 0, len(u.rails))
 	for _, r := range u.rails {
 		use := r.use
 		use.Bytes = r.bytes.Load()

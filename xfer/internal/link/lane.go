@@ -1,4 +1,4 @@
-package xfer
+package link
 
 import (
 	"errors"
@@ -8,22 +8,23 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/wire"
 )
 
-// lane is one queue pair of a session. Either end may send on it at once. On iWARP the
+// Lane is one queue pair of a session. Either end may send on it at once. On iWARP the
 // active end must send first (rdma_connect(3)), so there a provider's Accept returns
 // only when the peer has been heard.
-type lane struct {
-	link *railLink
-	conn rdma.Conn
+type Lane struct {
+	Link *Link
+	Conn rdma.Conn
 	open *trust.Opener // the link's poller has it
 	// damaged says that a message did not open. Those after it are passed over, because the
 	// peer sends all from that one on over another link. The link's poller has it.
 	damaged bool
 
-	// outBytes is how much is under way to the sink. The chunkSender's lock guards it.
-	outBytes int64
+	// OutBytes is how much is under way to the sink. The chunkSender's lock guards it.
+	OutBytes int64
 
 	beating atomic.Bool // a heartbeat is on its way: see beatLane
 
@@ -36,33 +37,33 @@ type lane struct {
 	wr    [1]rdma.WR
 }
 
-func newLane(link *railLink, conn rdma.Conn, name trust.Lane) *lane {
-	l := &lane{link: link, conn: conn}
-	l.seal, l.open = link.keys.Messages(name)
+func NewLane(link *Link, conn rdma.Conn, name trust.Lane) *Lane {
+	l := &Lane{Link: link, Conn: conn}
+	l.seal, l.open = link.Keys.Messages(name)
 	return l
 }
 
-// send seals a control message and posts it with the other fields of wr. The body has
+// Send seals a control message and posts it with the other fields of wr. The body has
 // at most wire.MaxBodyBytes. The error is the Conn's.
-func (l *lane) send(t wire.MsgType, seq, consumed uint64, body []byte, wr rdma.WR) error {
+func (l *Lane) Send(t wire.MsgType, seq, consumed uint64, body []byte, wr rdma.WR) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	plain := l.plain[:wire.FrameBytes+copy(l.plain[wire.FrameBytes:], body)]
 	wire.PutFrame(plain, t, seq, consumed)
 	wr.Op, wr.Msg = rdma.OpSend, l.seal.Seal(l.buf[:0], plain)
 	l.wr[0] = wr
-	_, err := l.conn.Post(l.wr[:])
+	_, err := l.Conn.Post(l.wr[:])
 	return err
 }
 
-// errForged says that a control message was changed on the way, by accident or on
+// ErrForged says that a control message was changed on the way, by accident or on
 // purpose. Its connection counts as lost.
-var errForged = errors.New("a control message was damaged or forged on the way")
+var ErrForged = errors.New("a control message was damaged or forged on the way")
 
 // unseal opens, in place, a message that came on a connection. ok is false for a
 // message to pass over: the heartbeat of a lane that this end is about to take into the
 // session, and anything that comes over a lane that was closed or damaged.
-func (r *railLink) unseal(c *rdma.Completion) (f wire.Frame, ok bool, err error) {
+func (r *Link) unseal(c *rdma.Completion) (f wire.Frame, ok bool, err error) {
 	l := r.laneOf(c.Conn)
 	if l == nil || l.damaged {
 		return f, false, nil
@@ -70,13 +71,13 @@ func (r *railLink) unseal(c *rdma.Completion) (f wire.Frame, ok bool, err error)
 	plain, err := l.open.Open(c.Msg)
 	if err != nil {
 		l.damaged = true
-		return f, false, errForged
+		return f, false, ErrForged
 	}
 	if f, err = wire.ParseFrame(plain); err != nil {
 		return f, false, err
 	}
-	if l != r.firstLane() && f.Type != wire.MsgHeartbeat && !r.lost.Load() {
-		return f, false, fmt.Errorf("%w: message %d beside the first queue pair", ErrProtocol, f.Type)
+	if l != r.firstLane() && f.Type != wire.MsgHeartbeat && !r.Lost.Load() {
+		return f, false, fmt.Errorf("%w: message %d beside the first queue pair", fault.ErrProtocol, f.Type)
 	}
 	return f, true, nil
 }

@@ -1,4 +1,4 @@
-package xfer
+package link
 
 import (
 	"context"
@@ -8,21 +8,22 @@ import (
 
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/credit"
+	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/wire"
 )
 
-// control is the sending half of a session's control messages, and the accounting of
+// Control is the sending half of a session's control messages, and the accounting of
 // both halves. Every sequenced message needs a receive posted at the peer, so no more
 // than wire.ControlWindow of them are ever on their way. Each end tells the other in
 // every message how many it has consumed. An end that has nothing else to say sends an
 // ack. Messages that the peer has not consumed are kept, and go again over another link
 // when theirs is lost.
-type control struct {
-	mu sync.Mutex
-	// lane is the first of one link. It is nil while there is no link.
-	lane   *lane
-	link   *railLink
-	window credit.Window
+type Control struct {
+	Mu sync.Mutex
+	// Lane is the first of one link. It is nil while there is no link.
+	Lane   *Lane
+	link   *Link
+	Window credit.Window
 	kept   [wire.ControlWindow]keptMessage // by number modulo the length
 	// again is the number of the next message to say again on the lane. None is where it
 	// is the next new one. owesAck says that the peer may have missed an ack.
@@ -30,7 +31,7 @@ type control struct {
 	owesAck bool
 	// room holds a token when the window may have opened.
 	room  chan struct{}
-	trace trace
+	trace Trace
 }
 
 // keptMessage is a message that the peer may not have got.
@@ -39,48 +40,48 @@ type keptMessage struct {
 	body []byte
 }
 
-func newControl(l *railLink) *control {
-	return &control{link: l, lane: l.firstLane(), window: credit.NewWindow(wire.ControlWindow), again: 1, room: make(chan struct{}, 1)}
+func NewControl(l *Link) *Control {
+	return &Control{link: l, Lane: l.firstLane(), Window: credit.NewWindow(wire.ControlWindow), again: 1, room: make(chan struct{}, 1)}
 }
 
 // moveTo has messages go over a link from now on. The peer gets again what it has not
 // consumed. With nil, messages wait for the next link.
-func (c *control) moveTo(l *railLink) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.link, c.lane = l, nil
+func (c *Control) moveTo(l *Link) {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	c.link, c.Lane = l, nil
 	if l == nil {
 		return
 	}
-	c.lane = l.firstLane()
-	c.again, _ = c.window.Unacked()
+	c.Lane = l.firstLane()
+	c.again, _ = c.Window.Unacked()
 	c.owesAck = true
 	c.sayAgainLocked()
 	c.wake()
 }
 
 // isOn reports whether messages go over a link, or wait for one.
-func (c *control) isOn(l *railLink) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.link == l || c.lane == nil
+func (c *Control) isOn(l *Link) bool {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	return c.link == l || c.Lane == nil
 }
 
 // resume says again what found no room in the send queue before.
-func (c *control) resume() {
-	c.mu.Lock()
+func (c *Control) resume() {
+	c.Mu.Lock()
 	c.sayAgainLocked()
-	c.mu.Unlock()
+	c.Mu.Unlock()
 	c.wake()
 }
 
 // sayAgainLocked sends what the peer may not have got over an earlier link. It reports
 // whether nothing of that is left.
-func (c *control) sayAgainLocked() bool {
-	if c.lane == nil {
+func (c *Control) sayAgainLocked() bool {
+	if c.Lane == nil {
 		return false
 	}
-	from, below := c.window.Unacked()
+	from, below := c.Window.Unacked()
 	for c.again = max(c.again, from); c.again < below; c.again++ {
 		m := &c.kept[c.again%wire.ControlWindow]
 		if !c.postLocked(m.kind, c.again, m.body) {
@@ -95,38 +96,38 @@ func (c *control) sayAgainLocked() bool {
 
 // postLocked posts a message. It returns false where the send queue is full, and where
 // the lane is dead: its poller is about to learn why, and another link takes over.
-func (c *control) postLocked(t wire.MsgType, seq uint64, body []byte) bool {
+func (c *Control) postLocked(t wire.MsgType, seq uint64, body []byte) bool {
 	if seq != 0 {
-		c.trace.step(credit.Step{Kind: credit.StepSaid, Link: c.link.number, Seq: seq})
+		c.trace.Step(credit.Step{Kind: credit.StepSaid, Link: c.link.Number, Seq: seq})
 	}
-	err := c.lane.send(t, seq, c.window.Consumed(), body, rdma.WR{Quiet: true})
+	err := c.Lane.Send(t, seq, c.Window.Consumed(), body, rdma.WR{Quiet: true})
 	if err != nil && !errors.Is(err, rdma.ErrQueueFull) {
-		c.lane = nil
+		c.Lane = nil
 	}
 	if err == nil {
-		c.window.Told()
+		c.Window.Told()
 	}
 	return err == nil
 }
 
-// trySend sends a message if the window and the send queue have room, and if there is a
+// TrySend sends a message if the window and the send queue have room, and if there is a
 // link.
-func (c *control) trySend(t wire.MsgType, body []byte) (bool, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *Control) TrySend(t wire.MsgType, body []byte) (bool, error) {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
 	return c.trySendLocked(t, body)
 }
 
-func (c *control) trySendLocked(t wire.MsgType, body []byte) (bool, error) {
+func (c *Control) trySendLocked(t wire.MsgType, body []byte) (bool, error) {
 	if len(body) > wire.MaxBodyBytes {
-		return false, fmt.Errorf("%w: a request of %d bytes does not fit a message; name fewer files at once", ErrUsage, len(body))
+		return false, fmt.Errorf("%w: a request of %d bytes does not fit a message; name fewer files at once", fault.ErrUsage, len(body))
 	}
-	if !c.sayAgainLocked() || t.Sequenced() && !c.window.Open() {
+	if !c.sayAgainLocked() || t.Sequenced() && !c.Window.Open() {
 		return false, nil
 	}
 	seq := uint64(0)
 	if t.Sequenced() {
-		seq = c.window.Next()
+		seq = c.Window.Next()
 	}
 	if !c.postLocked(t, seq, body) {
 		return false, nil
@@ -134,10 +135,10 @@ func (c *control) trySendLocked(t wire.MsgType, body []byte) (bool, error) {
 	if seq != 0 {
 		m := &c.kept[seq%wire.ControlWindow]
 		m.kind, m.body = t, append(m.body[:0], body...)
-		c.window.Sent()
-		c.again = c.window.Next()
+		c.Window.Sent()
+		c.again = c.Window.Next()
 	}
-	if c.window.Open() {
+	if c.Window.Open() {
 		c.wake()
 	}
 	return true, nil
@@ -152,19 +153,19 @@ const (
 
 // sendLast sends a message outside the window and asks for its completion. It returns
 // the rail that will report it, or nil if the message was not posted.
-func (c *control) sendLast(t wire.MsgType, body []byte) *railLink {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.lane == nil || c.lane.send(t, 0, c.window.Consumed(), body, rdma.WR{ID: lastID}) != nil {
+func (c *Control) sendLast(t wire.MsgType, body []byte) *Link {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	if c.Lane == nil || c.Lane.Send(t, 0, c.Window.Consumed(), body, rdma.WR{ID: lastID}) != nil {
 		return nil
 	}
 	return c.link
 }
 
-// send sends a message. It blocks until the window has room and there is a link.
-func (c *control) send(ctx context.Context, t wire.MsgType, body []byte) error {
+// Send sends a message. It blocks until the window has room and there is a link.
+func (c *Control) Send(ctx context.Context, t wire.MsgType, body []byte) error {
 	for {
-		ok, err := c.trySend(t, body)
+		ok, err := c.TrySend(t, body)
 		if ok || err != nil {
 			return err
 		}
@@ -178,17 +179,17 @@ func (c *control) send(ctx context.Context, t wire.MsgType, body []byte) error {
 
 // seen takes the accounting of a frame. news is false for a message that was said again
 // and is known already. opened reports whether the window opened.
-func (c *control) seen(f *wire.Frame) (news, opened bool, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *Control) seen(f *wire.Frame) (news, opened bool, err error) {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
 	news = true
-	if opened, err = c.window.Heard(f.Consumed); err == nil && f.Seq != 0 {
-		if news, err = c.window.Take(f.Seq); news {
-			c.trace.step(credit.Step{Kind: credit.StepTook, Seq: f.Seq})
+	if opened, err = c.Window.Heard(f.Consumed); err == nil && f.Seq != 0 {
+		if news, err = c.Window.Take(f.Seq); news {
+			c.trace.Step(credit.Step{Kind: credit.StepTook, Seq: f.Seq})
 		}
 	}
 	if err != nil {
-		return false, false, fmt.Errorf("%w: %w", ErrProtocol, err)
+		return false, false, fmt.Errorf("%w: %w", fault.ErrProtocol, err)
 	}
 	if opened {
 		c.wake()
@@ -196,18 +197,18 @@ func (c *control) seen(f *wire.Frame) (news, opened bool, err error) {
 	return news, opened, nil
 }
 
-// answered reports whether the peer has consumed the first message of this end, or has
+// Answered reports whether the peer has consumed the first message of this end, or has
 // sent more than its own first message. At a server it says that the client knows of
 // its welcome, or went on as if it did.
-func (c *control) answered() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.window.Conversed()
+func (c *Control) Answered() bool {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	return c.Window.Conversed()
 }
 
 // wake lets one waiting send try again. That send wakes the next one when it has sent
 // and the window still has room.
-func (c *control) wake() {
+func (c *Control) wake() {
 	select {
 	case c.room <- struct{}{}:
 	default:
@@ -216,11 +217,11 @@ func (c *control) wake() {
 
 // consume counts one sequenced message as dealt with. It tells the peer in time, so
 // that the peer's window does not run dry.
-func (c *control) consume() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.window.Consume()
-	if c.window.Untold() >= wire.AckEvery {
+func (c *Control) consume() {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	c.Window.Consume()
+	if c.Window.Untold() >= wire.AckEvery {
 		c.owesAck = true
 		c.sayAgainLocked()
 	}

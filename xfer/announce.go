@@ -21,7 +21,7 @@ func (s *source) announce(ctx context.Context) error {
 	w := s.tree.Walk(s.session.terms.Flags&wire.FlagRecursive != 0)
 	defer w.Close()
 	w.EndWith(ctx)
-	s.session.avoid(w, s.called)
+	avoid(s.session, w, s.called)
 	if s.session.Client && s.session.into != nil {
 		p := Place{Name: s.called[0], Single: !s.tree.HasTop(), Inside: s.session.into.Leaf == ""}
 		if len(s.called) > 1 {
@@ -223,7 +223,7 @@ func (a *announcer) flush() error {
 	if len(a.pending) == 0 {
 		return nil
 	}
-	if err := a.src.session.sendUnkept(a.ctx, a.src.results, a.unkept); err != nil {
+	if err := sendUnkept(a.ctx, a.src.session, a.src.results, a.unkept); err != nil {
 		return err
 	}
 	a.unkept = nil

@@ -291,10 +291,10 @@ func (c *Client) benchSession(ctx context.Context, ep Endpoint, o *Options, h *w
 	s := newSession(d, d.link.Remote, true, o.Timeouts)
 	s.tally, s.ringWish.Shrinks = o.Tally, true
 	err = s.Run(ctx, func(ctx context.Context, g *errgroup.Group) error {
-		if err := s.agree(ctx, h, d, o); err != nil {
+		if err := agree(ctx, s, h, d, o); err != nil {
 			return err
 		}
-		if err := s.joinLanes(ctx, d); err != nil {
+		if err := joinLanes(ctx, s, d); err != nil {
 			return err
 		}
 		return talk(ctx, s, g)

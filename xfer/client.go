@@ -176,7 +176,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 	var role conversation
 	start := time.Now()
 	err = s.Run(ctx, func(ctx context.Context, g *errgroup.Group) error {
-		if err := s.agree(ctx, h, d, o); err != nil {
+		if err := agree(ctx, s, h, d, o); err != nil {
 			return err
 		}
 		o.Tries.stands(s, o.store)
@@ -186,11 +186,11 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 		if err := s.tellRules(ctx, o.Rules); err != nil {
 			return err
 		}
-		if err := s.joinLanes(ctx, d); err != nil {
+		if err := joinLanes(ctx, s, d); err != nil {
 			return err
 		}
 		role = begin(s, acct)
-		s.Links.Spawn(func(ctx context.Context) error { return s.keepRails(ctx, c, ep, d, o) })
+		s.Links.Spawn(func(ctx context.Context) error { return keepRails(ctx, s, c, ep, d, o) })
 		if o.Stall > 0 {
 			g.Go(func() error { return watchProgress(ctx, o.Tally, o.Stall) })
 		}
@@ -269,7 +269,7 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 }
 
 // agree says hello and takes the server's terms.
-func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Options) error {
+func agree(ctx context.Context, s *session, h *wire.Hello, d *firstConn, o *Options) error {
 	h.Terms.Slots, h.Terms.QPs = d.grant.Slots, d.grant.QPs
 	h.AsksCost, h.Unkept, h.Warnings, s.costs.asked = true, true, true, true
 	h.Copy = o.Tries.attempt()

@@ -225,7 +225,7 @@ func (w *lander) wantDifferent(e *sinkEntry, x *wire.Extent) (good bool, err err
 	if e.Size <= p.PieceBytes && e.basis != nil {
 		k.endComparison(e) // all of it comes
 	}
-	if most := k.session.mostWanted(); k.wanted.Add(1) > most {
+	if most := mostWanted(k.session); k.wanted.Add(1) > most {
 		return false, fmt.Errorf("%w: more than %d pieces are to be sent again", ErrProtocol, most)
 	}
 	if e.repairs == nil {

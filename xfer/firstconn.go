@@ -70,7 +70,7 @@ func (o *Options) railConfig(g door.Grant, withGPU bool) rdma.RailConfig {
 
 // joinLanes makes the further queue pairs that the server granted. Over TCP it makes them
 // side by side: each takes two round trips or more, and there are many where these are long.
-func (s *session) joinLanes(ctx context.Context, d *firstConn) error {
+func joinLanes(ctx context.Context, s *session, d *firstConn) error {
 	err := s.joinEach(ctx, d)
 	if rejected := new(rdma.RejectedError); errors.As(err, &rejected) || errors.Is(err, rdma.ErrDisconnected) {
 		// A server that has ended the session refuses them: why is on its way over the first.
@@ -92,7 +92,7 @@ func (s *session) joinEach(ctx context.Context, d *firstConn) error {
 	}
 	for i := 1; i < d.grant.QPs; i++ {
 		g.Go(func() error {
-			if err := s.joinLane(ctx, d, i); err != nil {
+			if err := joinLane(ctx, s, d, i); err != nil {
 				return fmt.Errorf("connect queue pair %d: %w", i, err)
 			}
 			return nil
@@ -103,7 +103,7 @@ func (s *session) joinEach(ctx context.Context, d *firstConn) error {
 
 // joinLane makes a further queue pair. A try that a crowd turned away has not spent its
 // token.
-func (s *session) joinLane(ctx context.Context, d *firstConn, i int) error {
+func joinLane(ctx context.Context, s *session, d *firstConn, i int) error {
 	name := trust.Lane{Rail: d.lane.Rail, QP: uint8(i), Epoch: d.lane.Epoch}
 	var conn rdma.Conn
 	err := door.RetryCrowded(ctx, door.CrowdTries, func() (err error) {

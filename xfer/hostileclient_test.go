@@ -82,7 +82,7 @@ func (w hostileWay) welcomed(p rdma.Provider, req rdma.Request, host *door.Sessi
 	s := newSession(&firstConn{rail: rail, conn: conn, id: host.ID, trust: host.Trust(), lane: l}, "the client", false, w.timeouts())
 	// It is the client's error that counts.
 	_ = s.Run(ctx, func(ctx context.Context, _ *errgroup.Group) error {
-		if err := s.welcomeBy(ctx, welcome); err != nil {
+		if err := welcomeBy(ctx, s, welcome); err != nil {
 			return err
 		}
 		if _, err := s.hearRules(ctx); err != nil {
@@ -105,7 +105,7 @@ func (w hostileWay) welcomed(p rdma.Provider, req rdma.Request, host *door.Sessi
 }
 
 // welcomeBy answers the client's hello with what welcome makes of it.
-func (s *session) welcomeBy(ctx context.Context, welcome func(h *wire.Hello) []byte) error {
+func welcomeBy(ctx context.Context, s *session, welcome func(h *wire.Hello) []byte) error {
 	return s.Expect(ctx, wire.MsgHello, "hello", func(body []byte) error {
 		h, err := wire.DecodeHello(body)
 		if err != nil {

@@ -34,7 +34,7 @@ const (
 
 // keepRails has further rails join the session, and lost ones again. d is the session's
 // first connection.
-func (s *session) keepRails(ctx context.Context, c *Client, ep Endpoint, d *firstConn, o *Options) error {
+func keepRails(ctx context.Context, s *session, c *Client, ep Endpoint, d *firstConn, o *Options) error {
 	select {
 	case <-s.RoleSet:
 	case <-ctx.Done():
@@ -50,14 +50,14 @@ func (s *session) keepRails(ctx context.Context, c *Client, ep Endpoint, d *firs
 	ways[0].link = s.Link
 	s.Links.MayReplace()
 	for _, w := range ways {
-		s.Links.Spawn(func(ctx context.Context) error { return s.keepRail(ctx, w, d, o) })
+		s.Links.Spawn(func(ctx context.Context) error { return keepRail(ctx, s, w, d, o) })
 	}
 	return nil
 }
 
 // keepRail makes links over a way, one after the other, until ctx ends or the way turns
 // out to lead nowhere.
-func (s *session) keepRail(ctx context.Context, w *railWay, d *firstConn, o *Options) error {
+func keepRail(ctx context.Context, s *session, w *railWay, d *firstConn, o *Options) error {
 	pause, failed := railPause, 0
 	for l := w.link; ; {
 		switch {
@@ -69,14 +69,14 @@ func (s *session) keepRail(ctx context.Context, w *railWay, d *firstConn, o *Opt
 				return context.Cause(ctx)
 			}
 			if why := l.Unusable.Load(); why != nil {
-				s.reportNoRail(w, *why)
+				reportNoRail(s, w, *why)
 				return nil
 			}
 			if time.Since(began) > railMaxPause {
 				pause = railPause
 			}
 			failed = 0
-			if err := s.restRail(ctx, &pause); err != nil {
+			if err := restRail(ctx, s, &pause); err != nil {
 				return err
 			}
 		case w.isReserve:
@@ -86,19 +86,19 @@ func (s *session) keepRail(ctx context.Context, w *railWay, d *firstConn, o *Opt
 				return context.Cause(ctx)
 			}
 		case failed > 0:
-			if err := s.restRail(ctx, &pause); err != nil {
+			if err := restRail(ctx, s, &pause); err != nil {
 				return err
 			}
 		}
 		var err error
-		if l, err = s.dialLink(ctx, w, d, o); err != nil {
+		if l, err = dialLink(ctx, s, w, d, o); err != nil {
 			l = nil
 			if failed++; failed >= railTries && w.link == nil && !w.isReserve || errors.Is(err, errNoNumber) {
-				s.reportNoRail(w, err)
+				reportNoRail(s, w, err)
 				return nil
 			}
 			if failed == 1 && w.link != nil {
-				s.reportNoRail(w, err) // later tries mostly fail for the same reason
+				reportNoRail(s, w, err) // later tries mostly fail for the same reason
 			}
 			continue
 		}
@@ -109,7 +109,7 @@ func (s *session) keepRail(ctx context.Context, w *railWay, d *firstConn, o *Opt
 // restRail waits before a rail is tried again. Where no link is left, it does not wait
 // for long, and where the last one is lost meanwhile, no more: the session ends if no rail
 // joins soon.
-func (s *session) restRail(ctx context.Context, pause *time.Duration) error {
+func restRail(ctx context.Context, s *session, pause *time.Duration) error {
 	wait := *pause
 	left, changed := s.Links.Left()
 	if left == 0 {
@@ -143,18 +143,18 @@ func laneOfLink(n credit.Link, qp int) trust.Lane {
 
 // dialLink makes a link over a way. It returns the link once its first queue pair is in
 // the session.
-func (s *session) dialLink(ctx context.Context, w *railWay, d *firstConn, o *Options) (*link.Link, error) {
+func dialLink(ctx context.Context, s *session, w *railWay, d *firstConn, o *Options) (*link.Link, error) {
 	again := w.number != 0
-	l, err := s.dialNumber(ctx, w, d, o)
+	l, err := dialNumber(ctx, s, w, d, o)
 	if again && w.number == 0 && errors.As(err, new(*rdma.RejectedError)) {
 		// The server has seen the number before, and only its answer was lost.
-		return s.dialNumber(ctx, w, d, o)
+		return dialNumber(ctx, s, w, d, o)
 	}
 	return l, err
 }
 
 // dialNumber is one try of dialLink, with the way's number or the next one.
-func (s *session) dialNumber(ctx context.Context, w *railWay, d *firstConn, o *Options) (*link.Link, error) {
+func dialNumber(ctx context.Context, s *session, w *railWay, d *firstConn, o *Options) (*link.Link, error) {
 	rail, err := w.provider.Open(w.device, o.railConfig(d.grant, false))
 	if err != nil {
 		return nil, err
@@ -170,7 +170,7 @@ func (s *session) dialNumber(ctx context.Context, w *railWay, d *firstConn, o *O
 	if !s.Links.Expect(l) {
 		return nil, errors.Join(errors.New("no room for another link"), l.Close())
 	}
-	answered, err := s.dialLane(ctx, w, d, l, 0)
+	answered, err := dialLane(ctx, s, w, d, l, 0)
 	if err != nil {
 		s.Links.Unexpect(l)
 		if answered || l.Lost.Load() {
@@ -181,7 +181,7 @@ func (s *session) dialNumber(ctx context.Context, w *railWay, d *firstConn, o *O
 	w.number = 0
 	s.JoinLink(l)
 	for qp := 1; qp < d.grant.QPs; qp++ {
-		if _, err := s.dialLane(ctx, w, d, l, qp); err != nil {
+		if _, err := dialLane(ctx, s, w, d, l, qp); err != nil {
 			break // the link goes on with fewer
 		}
 	}
@@ -190,7 +190,7 @@ func (s *session) dialNumber(ctx context.Context, w *railWay, d *firstConn, o *O
 
 // dialLane makes a queue pair of a link. answered says that the server has taken it or
 // refused it.
-func (s *session) dialLane(ctx context.Context, w *railWay, d *firstConn, l *link.Link, qp int) (answered bool, err error) {
+func dialLane(ctx context.Context, s *session, w *railWay, d *firstConn, l *link.Link, qp int) (answered bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, joinTime, fmt.Errorf("%w: no answer from %s within %v", ErrPeerSilent, w.to, joinTime))
 	defer cancel()
 	lane := laneOfLink(l.Number, qp)
@@ -203,8 +203,8 @@ func (s *session) dialLane(ctx context.Context, w *railWay, d *firstConn, l *lin
 
 // takeLane takes a queue pair of a session that runs, at the server. It answers the
 // request.
-func (s *session) takeLane(ctx context.Context, p rdma.Provider, req rdma.Request, lane trust.Lane, cfg rdma.RailConfig, host *door.Session) error {
-	err := s.tryLane(ctx, p, req, lane, cfg, host)
+func takeLane(ctx context.Context, s *session, p rdma.Provider, req rdma.Request, lane trust.Lane, cfg rdma.RailConfig, host *door.Session) error {
+	err := tryLane(ctx, s, p, req, lane, cfg, host)
 	if err != nil && lane.Rail != 0 {
 		// A copy that ends leaves joins behind that it has begun, and needs none of them.
 		s.ReportNoLane(req, err)
@@ -214,7 +214,7 @@ func (s *session) takeLane(ctx context.Context, p rdma.Provider, req rdma.Reques
 }
 
 // tryLane is takeLane, and returns every error.
-func (s *session) tryLane(ctx context.Context, p rdma.Provider, req rdma.Request, lane trust.Lane, cfg rdma.RailConfig, host *door.Session) error {
+func tryLane(ctx context.Context, s *session, p rdma.Provider, req rdma.Request, lane trust.Lane, cfg rdma.RailConfig, host *door.Session) error {
 	if lane.Rail == 0 {
 		conn, err := req.Accept(ctx, s.Link.Rail)
 		if err != nil {
@@ -228,13 +228,13 @@ func (s *session) tryLane(ctx context.Context, p rdma.Provider, req rdma.Request
 	}
 	defer s.Waiting.Add(-1)
 	if lane.QP > 0 {
-		return s.takeFurtherLane(ctx, req, lane)
+		return takeFurtherLane(ctx, s, req, lane)
 	}
-	return s.takeLink(ctx, p, req, lane, cfg, host)
+	return takeLink(ctx, s, p, req, lane, cfg, host)
 }
 
 // takeFurtherLane takes a queue pair of a link that has its first one, or is about to.
-func (s *session) takeFurtherLane(ctx context.Context, req rdma.Request, lane trust.Lane) error {
+func takeFurtherLane(ctx context.Context, s *session, req rdma.Request, lane trust.Lane) error {
 	n := credit.Link(lane.Epoch)
 	l, err := s.Links.Find(n)
 	if err == nil && l != nil {
@@ -252,7 +252,7 @@ func (s *session) takeFurtherLane(ctx context.Context, req rdma.Request, lane tr
 }
 
 // takeLink takes a further link by its first queue pair.
-func (s *session) takeLink(ctx context.Context, p rdma.Provider, req rdma.Request, lane trust.Lane, cfg rdma.RailConfig, host *door.Session) error {
+func takeLink(ctx context.Context, s *session, p rdma.Provider, req rdma.Request, lane trust.Lane, cfg rdma.RailConfig, host *door.Session) error {
 	n := credit.Link(lane.Epoch)
 	giveBack, room, ok := host.Book(messageBytes(&cfg), false)
 	if !ok {

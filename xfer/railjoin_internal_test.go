@@ -130,7 +130,7 @@ func TestRestingRailIsTriedWhenItIsTheLastHope(t *testing.T) {
 		began, rested := time.Now(), make(chan time.Duration, 1)
 		go func() {
 			pause := railMaxPause
-			if err := s.restRail(t.Context(), &pause); err != nil {
+			if err := restRail(t.Context(), s, &pause); err != nil {
 				t.Error(err)
 			}
 			rested <- time.Since(began)

@@ -106,7 +106,7 @@ func TestNumbersOfLinksThatFail(t *testing.T) {
 		{"the other still has its own", other, nil, []error{errUnanswered}, false, []uint16{3}},
 	} {
 		p.open, answers, p.numbers, s.Links.Over = step.open, step.answers, nil, step.over
-		if _, err := s.dialLink(t.Context(), step.way, d, &Options{ChunkBytes: MinChunkBytes}); err == nil {
+		if _, err := dialLink(t.Context(), s, step.way, d, &Options{ChunkBytes: MinChunkBytes}); err == nil {
 			t.Fatalf("%s: a link", step.name)
 		}
 		if !slices.Equal(p.numbers, step.shown) {
@@ -130,7 +130,7 @@ func TestDeadRailLeavesNumbersForTheOthers(t *testing.T) {
 			s := &session{Session: &link.Session{Links: link.NewSet(first)}}
 			ctx, cancel := context.WithTimeout(t.Context(), 48*time.Hour)
 			defer cancel()
-			if err := s.keepRail(ctx, &railWay{provider: p, link: lost}, d, &Options{ChunkBytes: MinChunkBytes}); !errors.Is(err, context.DeadlineExceeded) {
+			if err := keepRail(ctx, s, &railWay{provider: p, link: lost}, d, &Options{ChunkBytes: MinChunkBytes}); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%s: the rail is tried no more: %v", name, err)
 			}
 			if p.tries < 5000 || s.Links.Number() == 0 {

@@ -140,7 +140,7 @@ func (o *Options) mayUse(v rdma.Device) bool {
 }
 
 // reportNoRail tells that a rail does not join.
-func (s *session) reportNoRail(w *railWay, why error) {
+func reportNoRail(s *session, w *railWay, why error) {
 	if s.Report != nil {
 		s.Report(Event{Kind: EventRailUnused, Rail: cmp.Or(w.device, w.to.String()), Text: why.Error(), RailsLeft: len(s.Links.Snapshot())})
 	}

@@ -52,7 +52,7 @@ func (w *lander) judge(e *sinkEntry, x *wire.Extent, why error, isRepair bool) (
 		w.sink.failEntryLocked(e, Corrupt, fmt.Sprintf("%q: bytes %d to %d %v in %d tries", e.Path, x.Off, x.Off+x.Length, why, r.tries))
 		return false, nil
 	}
-	if most := w.sink.session.mostWanted(); !known && w.sink.wanted.Add(1) > most {
+	if most := mostWanted(w.sink.session); !known && w.sink.wanted.Add(1) > most {
 		return false, fmt.Errorf("%w: more than %d pieces are to be sent again", ErrProtocol, most)
 	}
 	if e.repairs == nil {
@@ -65,6 +65,6 @@ func (w *lander) judge(e *sinkEntry, x *wire.Extent, why error, isRepair bool) (
 // mostWanted is how many pieces a sink may want again at once. A source begins no other
 // chunk while pieces wait to be sent again. So all such pieces are of chunks that are
 // in the source's slots or in the sink's.
-func (s *session) mostWanted() int64 {
+func mostWanted(s *session) int64 {
 	return int64(sourceSlots(s.terms.Slots)+s.terms.Slots) * wire.MaxExtents
 }

@@ -48,7 +48,7 @@ func intoOf(id [16]byte, store *chunker.Sink) *wire.IntoPlace {
 
 // avoid makes the source's walk leave out what the sink makes of it. names are those of
 // the sources at the destination.
-func (s *session) avoid(w *chunker.Walker, names []string) {
+func avoid(s *session, w *chunker.Walker, names []string) {
 	if s.into == nil {
 		return
 	}

@@ -186,7 +186,7 @@ func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l 
 	s.files = &fileBudget{server: host}
 	s.Traces(v.cfg.trace)
 	host.Begun(rail.Device().Name, func(p rdma.Provider, req rdma.Request, l trust.Lane) error {
-		return s.takeLane(ctx, p, req, l, railConfig(grant.QPs, grant.Slots, host.ChunkBytes, false, false, v.cfg.Wire), host)
+		return takeLane(ctx, s, p, req, l, railConfig(grant.QPs, grant.Slots, host.ChunkBytes, false, false, v.cfg.Wire), host)
 	})
 	end := v.serveSession(ctx, s, d, host)
 	return func() { v.log(end) }
@@ -231,7 +231,7 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 		if giveBack, err = takeBounces(s, host); err != nil {
 			return err
 		}
-		if err := s.welcome(ctx, h, served); err != nil {
+		if err := welcome(ctx, s, h, served); err != nil {
 			return err
 		}
 		if h.Terms.Codec != CompressOff {
@@ -281,7 +281,7 @@ func (v *Server) hear(ctx context.Context, s *session) (*wire.Hello, error) {
 }
 
 // welcome sends the client the terms.
-func (s *session) welcome(ctx context.Context, h *wire.Hello, v *service) error {
+func welcome(ctx context.Context, s *session, h *wire.Hello, v *service) error {
 	w := *h
 	w.Paths, w.Terms.Name, w.Into, w.Root, w.Copy = nil, v.name, v.into, v.root, wire.CopyAttempt{}
 	return s.Ctl.Send(ctx, wire.MsgWelcome, w.Encode())

@@ -200,7 +200,7 @@ func (k *sink) slow(ctx context.Context, f *wire.Frame) (done bool, err error) {
 	case wire.MsgSelection:
 		return false, k.teller.hearWanted(f.Body)
 	case wire.MsgUnkept:
-		return false, k.session.hearUnkept(f.Body, k.results)
+		return false, hearUnkept(k.session, f.Body, k.results)
 	case wire.MsgRead:
 		return false, k.hearRead(f.Body)
 	case wire.MsgRoot:

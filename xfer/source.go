@@ -190,7 +190,7 @@ func (s *source) slow(ctx context.Context, f *wire.Frame) (done bool, err error)
 	case wire.MsgUnsettled:
 		return false, s.hearUnsettled(f.Body)
 	case wire.MsgUnkept:
-		return false, s.session.hearUnkept(f.Body, s.results)
+		return false, hearUnkept(s.session, f.Body, s.results)
 	case wire.MsgWarning:
 		return false, s.hearWarning(f.Body)
 	case wire.MsgWritten:

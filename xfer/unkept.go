@@ -13,7 +13,7 @@ import (
 type Unkept = fileset.Unkept
 
 // sendUnkept adds attributes that could not be kept to the results of both ends.
-func (s *session) sendUnkept(ctx context.Context, results *copyResults, list fileset.UnkeptList) error {
+func sendUnkept(ctx context.Context, s *session, results *copyResults, list fileset.UnkeptList) error {
 	var body []byte
 	for i := range list {
 		results.bookUnkept(list[i])
@@ -36,7 +36,7 @@ func (s *session) sendUnkept(ctx context.Context, results *copyResults, list fil
 }
 
 // hearUnkept takes the attributes that the peer could not keep.
-func (s *session) hearUnkept(body []byte, results *copyResults) error {
+func hearUnkept(s *session, body []byte, results *copyResults) error {
 	if s.terms.Has(wire.FlagRequireAttributes) {
 		return fmt.Errorf("%w: attributes were not kept, and are required", ErrProtocol)
 	}
@@ -54,7 +54,7 @@ func (k *sink) sendUnkept(ctx context.Context) error {
 	if k.store == nil {
 		return nil
 	}
-	return k.session.sendUnkept(ctx, k.results, k.store.TakeUnkept())
+	return sendUnkept(ctx, k.session, k.results, k.store.TakeUnkept())
 }
 
 // sendOldUnkept reports an entry as failed after its end for each attribute that was not kept,

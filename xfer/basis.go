@@ -163,7 +163,7 @@ func (s *source) resendDifferent(c *outChunk, indices []int) {
 	var w *resend
 	used, room := int64(0), int64(s.session.terms.ChunkBytes)
 	for _, i := range indices {
-		x, e := c.Extents[i], c.files[i]
+		x, e := c.Extents[i], c.Of.files[i]
 		e.comparison.differs = true
 		if x.Flags&wire.ExtDigest != 0 {
 			e.comparison.differBytes += x.Length
@@ -183,9 +183,9 @@ func (s *source) resendDifferent(c *outChunk, indices []int) {
 
 // differs reports whether a wish is for a piece that the sink has compared, and not for
 // one that was damaged.
-func (c *outChunk) differs(i int, p *wire.Terms) bool {
+func differs(c *outChunk, i int, p *wire.Terms) bool {
 	x := &c.Extents[i]
-	return x.Flags&wire.ExtDigest != 0 || x.Flags&wire.ExtHole != 0 && c.files[i].comparison.takes(x.Off, p.PieceBytes)
+	return x.Flags&wire.ExtDigest != 0 || x.Flags&wire.ExtHole != 0 && c.Of.files[i].comparison.takes(x.Off, p.PieceBytes)
 }
 
 // checkCompared checks that digests stand for the pieces that the source was told to

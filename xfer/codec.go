@@ -9,27 +9,6 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Compress says how a source may store chunks.
-type Compress = wire.Compress
-
-// The ways to compress. CompressAuto uses s2 where s2 saves enough bytes.
-const (
-	CompressOff  = wire.CompressOff
-	CompressZstd = wire.CompressZstd
-	CompressS2   = wire.CompressS2
-	CompressAuto = wire.CompressAuto
-)
-
-// ParseCompress reads a way to compress, as the command line names it.
-func ParseCompress(s string) (Compress, error) {
-	for i, w := range [...]string{"off", "zstd", "s2", "auto"} {
-		if s == w {
-			return Compress(i), nil
-		}
-	}
-	return 0, fmt.Errorf("%w: compression %q; known are off, zstd, s2, auto", ErrUsage, s)
-}
-
 // packer compresses chunks in place, with memory of its own. One worker owns it.
 type packer struct {
 	kind    Compress

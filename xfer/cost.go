@@ -9,9 +9,6 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Cost is what a copy, or a bench, cost one end.
-type Cost = wire.Cost
-
 // costs are what the two ends of a session know of its cost. The client asks for the
 // server's in its hello, and the server tells it ahead of its last message.
 type costs struct {

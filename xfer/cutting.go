@@ -100,10 +100,10 @@ func (s *source) dropLargeLocked(i int) {
 // nextTurnLocked has the next chunk begin with another file than the one that the last
 // extent of a chunk is of. Where that file has ended, another has its turn already.
 func (s *source) nextTurnLocked(c *outChunk) {
-	if len(c.files) == 0 {
+	if len(c.Of.files) == 0 {
 		return
 	}
-	last, w := c.files[len(c.files)-1], &s.window.cutting
+	last, w := c.Of.files[len(c.Of.files)-1], &s.window.cutting
 	small := w.turn == len(w.large) && last.Size < largeBytes
 	if small || w.turn < len(w.large) && w.large[w.turn] == last {
 		w.turn++

@@ -117,7 +117,7 @@ func TestEveryPieceIsCutOnce(t *testing.T) {
 					t.Fatal("an empty chunk while files are left")
 				}
 				for i, x := range c.Extents {
-					if x.Off != at[x.Entry] || c.files[i].id != x.Entry || (x.Flags&wire.ExtLast != 0) != (x.Off+x.Length == sizes[x.Entry]) {
+					if x.Off != at[x.Entry] || c.Of.files[i].id != x.Entry || (x.Flags&wire.ExtLast != 0) != (x.Off+x.Length == sizes[x.Entry]) {
 						t.Fatalf("file %d of %d bytes, at %d: %+v", x.Entry, sizes[x.Entry], at[x.Entry], x)
 					}
 					at[x.Entry] += x.Length

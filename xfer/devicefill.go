@@ -94,7 +94,7 @@ func (f *deviceFiller) fill() error {
 	for n, a := range f.asked {
 		f.src.digested(a.chunk, a.extent, w.Hasher.Digest(n))
 		if a.chunk.again {
-			a.chunk.files[a.extent].mark(&a.chunk.Extents[a.extent])
+			a.chunk.Of.files[a.extent].mark(&a.chunk.Extents[a.extent])
 		}
 	}
 	for _, slot := range f.batch {
@@ -118,7 +118,7 @@ func (f *deviceFiller) bring(slot *outSlot, b *ring.Bounce) error {
 			f.src.digested(c, i, f.src.digestOf(c, i, b.Mem))
 			return
 		}
-		w.Jobs = append(w.Jobs, ring.HashJob(w.Device.Slots, at, &c.Extents[i], &f.src.session.terms, c.files[i].Size))
+		w.Jobs = append(w.Jobs, ring.HashJob(w.Device.Slots, at, &c.Extents[i], &f.src.session.terms, c.Of.files[i].Size))
 		f.asked = append(f.asked, hashedExtent{c, i})
 	})
 	err := w.Stream.ToDevice(w.Device.Slots, at, b.Mem[:c.PlainBytes])

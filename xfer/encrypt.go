@@ -22,7 +22,7 @@ func (s *session) chunkSeals(mine bool) *trust.Chunks {
 
 // sealPayload encrypts a filled slot. A chunk that is sent again is filled again and
 // gets another number.
-func (o *chunkSender) sealPayload(s *outSlot) {
+func (o *Sender[C]) sealPayload(s *Slot[C]) {
 	if o.seals == nil {
 		return
 	}
@@ -32,7 +32,7 @@ func (o *chunkSender) sealPayload(s *outSlot) {
 
 // sealHeader encrypts an encoded header of n bytes for its epoch, slot and generation,
 // and returns its new length. The same header for the same place gives the same bytes.
-func (o *chunkSender) sealHeader(b []byte, n int, c *wire.ChunkHeader) int {
+func (o *Sender[C]) sealHeader(b []byte, n int, c *wire.ChunkHeader) int {
 	if o.seals == nil {
 		return n
 	}

@@ -1,12 +1,11 @@
 package xfer
 
 import (
-	"time"
-
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/result"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
+	"time"
 )
 
 // Event is something that happened in a session.
@@ -91,3 +90,6 @@ func DefaultTimeouts() Timeouts { return link.DefaultTimeouts() }
 
 // AbortWait is how long an end that fails or is told to stop takes at most to tell the other.
 const AbortWait = link.AbortWait
+
+// Cost is what a copy, or a bench, cost one end.
+type Cost = wire.Cost

@@ -141,7 +141,7 @@ func (s *source) handOver(ctx context.Context, slot *outSlot) error {
 	if err := s.session.limit.Wait(ctx, int64(slot.chunk.StoredBytes), s.tally.Step); err != nil {
 		return err
 	}
-	last := slot.chunk.files[len(slot.chunk.files)-1]
+	last := slot.chunk.Of.files[len(slot.chunk.Of.files)-1]
 	s.sender.sealPayload(slot)
 	s.sender.submit(slot)
 	return s.results.drain(&last.entryState)
@@ -162,7 +162,7 @@ func (b *pieceBuffer) of(n int64) []byte {
 // is in the cache. An error ends the file, not the session. t may be nil.
 func (s *source) fillChunk(t *turn, c *outChunk, mem []byte, own *pieceBuffer, each func(i int)) {
 	for i := range c.Extents {
-		x, e := &c.Extents[i], c.files[i]
+		x, e := &c.Extents[i], c.Of.files[i]
 		if x.Flags&wire.ExtDigest != 0 && e.failed() == nil {
 			s.digestExtent(t, c, i, own.of(x.Length))
 		}
@@ -182,7 +182,7 @@ func (s *source) fillChunk(t *turn, c *outChunk, mem []byte, own *pieceBuffer, e
 			continue
 		}
 		if x.Flags&wire.ExtHole != 0 {
-			c.holes = appendHole(c.holes, x, e.Size, &s.session.terms)
+			c.Of.holes = appendHole(c.Of.holes, x, e.Size, &s.session.terms)
 		}
 		s.doneReading(t, e, x)
 	}
@@ -190,7 +190,7 @@ func (s *source) fillChunk(t *turn, c *outChunk, mem []byte, own *pieceBuffer, e
 
 // digestExtent reads an extent into buf, and digests it there.
 func (s *source) digestExtent(t *turn, c *outChunk, i int, buf []byte) {
-	x, e := &c.Extents[i], c.files[i]
+	x, e := &c.Extents[i], c.Of.files[i]
 	from, err := s.readInTurn(t, e, x, buf, c.again)
 	if err != nil {
 		s.failRead(e, err)
@@ -213,13 +213,13 @@ func (s *source) failRead(e *srcEntry, err error) {
 // digestOf is the digest of an extent that lies in mem, a slot.
 func (s *source) digestOf(c *outChunk, i int, mem []byte) manifest.Digest {
 	x := &c.Extents[i]
-	return s.session.terms.DigestOf(x, c.files[i].sizeAt(x), mem[x.SlotOff:int64(x.SlotOff)+x.Length])
+	return s.session.terms.DigestOf(x, c.Of.files[i].sizeAt(x), mem[x.SlotOff:int64(x.SlotOff)+x.Length])
 }
 
 // digested notes the digest of an extent. An extent that is sent again must still have
 // the digest that was committed.
 func (s *source) digested(c *outChunk, i int, d manifest.Digest) {
-	x, e := &c.Extents[i], c.files[i]
+	x, e := &c.Extents[i], c.Of.files[i]
 	if c.again && d != x.Digest {
 		s.fail(e, fmt.Errorf("%q: %w", e.Path, errChangedFile))
 		return
@@ -323,9 +323,9 @@ func (s *source) readExtent(t *turn, e *srcEntry, x *wire.Extent, buf []byte, ag
 // order of chunks. It marks the extents of files that must not be published. It may run
 // in the poller, so it opens, reads and digests nothing.
 func (s *source) commitChunk(c *outChunk) {
-	holes := c.holes
+	holes := c.Of.holes
 	for i := range c.Extents {
-		x, e := &c.Extents[i], c.files[i]
+		x, e := &c.Extents[i], c.Of.files[i]
 		var hole []pieceRun
 		if x.Flags&wire.ExtHole != 0 {
 			n := holeRuns(x, &s.session.terms)
@@ -399,7 +399,7 @@ func (s *source) arrivedExtent(e *srcEntry, x *wire.Extent) {
 // arrivedChunk counts the bytes that the sink has verified and written.
 func (s *source) arrivedChunk(c *outChunk) {
 	for i := range c.Extents {
-		s.arrivedExtent(c.files[i], &c.Extents[i])
+		s.arrivedExtent(c.Of.files[i], &c.Extents[i])
 	}
 	s.tally.AddWireBytes(int64(c.StoredBytes))
 	s.tally.Step()

@@ -115,3 +115,10 @@ func joinLane(ctx context.Context, s *session, d *firstConn, i int) error {
 	}
 	return s.Link.AddLane(conn, name)
 }
+
+// newSession returns the session that begins with a first connection.
+func newSession(d *firstConn, peer string, client bool, t Timeouts) *session {
+	s := newFlow(link.New(link.NewFirst(d.rail, d.trust, d.grant.QPs, d.link.Transport, d.conn, d.lane), d.id, d.trust, peer, client, t))
+	s.ToPeer = toPeer
+	return s
+}

@@ -222,7 +222,7 @@ func (s *source) cutStream(c *outChunk) {
 			x.Flags = wire.ExtLast
 			s.pastFileLocked(e)
 		}
-		c.Extents, c.files = append(c.Extents, x), append(c.files, e)
+		c.Extents, c.Of.files = append(c.Extents, x), append(c.Of.files, e)
 	}
 	c.PlainBytes = uint32(next.length)
 }

@@ -1,8 +1,7 @@
 package xfer
 
 import (
-	"time"
-
+	"fmt"
 	"gdrcp/chunker"
 	"gdrcp/internal/fileset"
 	"gdrcp/internal/filter"
@@ -12,6 +11,7 @@ import (
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
+	"time"
 )
 
 // The bounds and defaults of what a user can choose. They hold at both ends.
@@ -215,4 +215,25 @@ func (o *Options) complete() {
 		o.Started = time.Now()
 	}
 	o.Tally.Start(o.Started)
+}
+
+// Compress says how a source may store chunks.
+type Compress = wire.Compress
+
+// The ways to compress. CompressAuto uses s2 where s2 saves enough bytes.
+const (
+	CompressOff  = wire.CompressOff
+	CompressZstd = wire.CompressZstd
+	CompressS2   = wire.CompressS2
+	CompressAuto = wire.CompressAuto
+)
+
+// ParseCompress reads a way to compress, as the command line names it.
+func ParseCompress(s string) (Compress, error) {
+	for i, w := range [...]string{"off", "zstd", "s2", "auto"} {
+		if s == w {
+			return Compress(i), nil
+		}
+	}
+	return 0, fmt.Errorf("%w: compression %q; known are off, zstd, s2, auto", ErrUsage, s)
 }

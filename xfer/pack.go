@@ -85,7 +85,7 @@ func (s *source) resendLocked() *outSlot {
 			used = int64(x.SlotOff) + x.Length
 		}
 		c.Extents = append(c.Extents, x)
-		c.files = append(c.files, r.files[i])
+		c.Of.files = append(c.Of.files, r.files[i])
 	}
 	c.PlainBytes = uint32(used)
 	return slot
@@ -99,7 +99,7 @@ func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 	if r.Again {
 		w.headerTries = c.headerTries + 1
 		w.extents = append(w.extents, c.Extents...)
-		w.files = append(w.files, c.files...)
+		w.files = append(w.files, c.Of.files...)
 		s.tally.AddRepairs(1) // as the sink counts
 	} else {
 		w.repair = true
@@ -109,11 +109,11 @@ func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 		}
 		for i := range c.Extents {
 			if len(bad) == 0 || int(bad[0]) != i {
-				s.arrivedExtent(c.files[i], &c.Extents[i])
+				s.arrivedExtent(c.Of.files[i], &c.Extents[i])
 				continue
 			}
 			bad = bad[1:]
-			if c.differs(i, &s.session.terms) {
+			if differs(c, i, &s.session.terms) {
 				different = append(different, i)
 				continue
 			}
@@ -121,7 +121,7 @@ func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 				return fmt.Errorf("%w: what was not sent is wanted again", ErrProtocol)
 			}
 			w.extents = append(w.extents, c.Extents[i])
-			w.files = append(w.files, c.files[i])
+			w.files = append(w.files, c.Of.files[i])
 		}
 		s.tally.AddRepairs(int64(len(w.extents)))
 		s.tally.AddWireBytes(int64(c.StoredBytes)) // all of it has arrived, though not all whole
@@ -137,7 +137,7 @@ func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 // resendMoved sends a chunk again that was lost with its link.
 func (s *source) resendMoved(c *outChunk) {
 	s.window.resends = append(s.window.resends, &resend{
-		id: c.ID, repair: c.Repair, tries: c.tries, headerTries: c.headerTries, extents: slices.Clone(c.Extents), files: slices.Clone(c.files),
+		id: c.ID, repair: c.Repair, tries: c.tries, headerTries: c.headerTries, extents: slices.Clone(c.Extents), files: slices.Clone(c.Of.files),
 	})
 }
 
@@ -195,7 +195,7 @@ func (s *source) cutChunk(c *outChunk) error {
 			s.pastFile(e)
 		}
 		c.Extents = append(c.Extents, x)
-		c.files = append(c.files, e)
+		c.Of.files = append(c.Of.files, e)
 	}
 	c.PlainBytes = uint32(used)
 	return nil

@@ -6,13 +6,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
-
 	"gdrcp/internal/trust"
+	"gdrcp/rdma"
 	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
+	"sync"
 )
 
 // filledSlot names a slot that was filled, and the link over which.
@@ -291,3 +291,25 @@ func (f *chunkReceiver) readHeader(a filledSlot, priv []byte, h *wire.ChunkHeade
 	f.filled[a.slot].bytes = int64(h.StoredBytes) // the slot is this worker's
 	return nil
 }
+
+// grantRing makes the ring and tells the source where it is. That grants all its slots.
+func (f *chunkReceiver) grantRing(ctx context.Context) error {
+	if err := f.session.makeRing(ctx, f.session.terms.Slots, sinkAccess); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	f.slots.Shrink(f.session.Link.Ring.Slots)
+	f.batch = creditBatch(f.session.Link.Ring.Slots)
+	f.granted, f.counted = true, stat.Now()
+	f.mu.Unlock()
+	info := f.session.Link.Ring.Info()
+	f.session.tellNear(f.session.Link, &info)
+	if err := f.session.Ctl.Send(ctx, wire.MsgRing, info.Encode()); err != nil {
+		return err
+	}
+	close(f.ringTold)
+	return nil
+}
+
+// sinkAccess is what the source may do to a sink's ring.
+const sinkAccess = rdma.LocalWrite | rdma.RemoteWrite

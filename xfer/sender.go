@@ -3,23 +3,21 @@ package xfer
 import (
 	"context"
 	"fmt"
-	"slices"
-	"sync"
-
 	"gdrcp/internal/numa"
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
+	"slices"
+	"sync"
 )
 
-// outChunk is a chunk on its way out: the contents of its header, and the files that
-// its extents come from.
-type outChunk struct {
+// Chunk is a chunk on its way out: the contents of its header, and what the source keeps of
+// the files that its extents come from.
+type Chunk[C any] struct {
 	wire.ChunkHeader
-	files []*srcEntry // one for each extent; nil in a bench
-	holes []pieceRun  // digests of the pieces of all holes, in order
+	Of C
 	// again says that it was posted before. tries is how often its pieces came damaged since
 	// one of them arrived, and headerTries how often its header did since that arrived. A
 	// chunk that was lost with its link has not been tried.
@@ -29,10 +27,10 @@ type outChunk struct {
 	committed bool
 }
 
-// outSlot is one slot of the source's own ring, with the chunk in it.
-type outSlot struct {
+// Slot is one slot of the source's own ring, with the chunk in it.
+type Slot[C any] struct {
 	index int
-	chunk outChunk
+	chunk Chunk[C]
 	// Target is the place at the sink, once the chunk has one. headerSent says that the
 	// header was posted on lane and the payload was not.
 	target     credit.Place
@@ -44,59 +42,62 @@ type outSlot struct {
 
 // sentChunk is what the source remembers of a chunk until its slot comes back:
 // enough to send it, or parts of it, again.
-type sentChunk struct {
-	chunk outChunk
+type sentChunk[C any] struct {
+	chunk Chunk[C]
 	busy  bool
 	lane  *link.Lane
 }
 
-// chunkSender is the sending half of the chunk path. Several workers fill chunks at
+// Sender is the sending half of the chunk path. Several workers fill chunks at
 // once. Chunks are posted in the order of their ids, as far as the sink has granted
 // slots, each over the lane that has the least under way for its rate. The goroutine that
 // makes a chunk ready or brings a grant posts what can be posted. No goroutine waits
 // while it holds a slot.
-type chunkSender struct {
+type Sender[C any] struct {
 	session *session
 	seals   *trust.Chunks // nil where chunks are not encrypted
 	// commit is called in order of chunk ids, right before a chunk that is no repair is
 	// posted for the first time. It may change flags of extents.
-	commit func(c *outChunk)
+	commit func(c *Chunk[C])
 	// Lost is called with a chunk that must be sent again: all of it, or the extents in
 	// Bad. It must not block.
-	lost func(c *outChunk, r *wire.ReturnedSlot) error
+	lost func(c *Chunk[C], r *wire.ReturnedSlot) error
 	// moved is called with a chunk that was lost with its link, and must be sent again as
 	// it is. It must not block.
-	moved func(c *outChunk)
+	moved func(c *Chunk[C])
 	// returned is called when a chunk has ended at the sink.
-	returned func(c *outChunk)
+	returned func(c *Chunk[C])
 
 	mu      sync.Mutex
 	cond    *sync.Cond
 	links   []*link.Link // that chunks may go over
 	granted credit.Source
-	slots   []outSlot
-	free    []int       // source slots; the one used last is on top, because it is in the cache
-	filled  int         // slots in ready and again
-	under   int         // slots that were posted and are not done
-	ready   []*outSlot  // by id modulo len: filled, waiting for their turn
-	again   []*outSlot  // resends that are filled
-	nextID  uint64      // id of the chunk to post next
-	packed  uint64      // number of ids given out
-	posted  []sentChunk // by sink slot
-	missing []uint64    // ids of chunks of which a part must go again
-	turn    int         // round robin over lanes that have as much under way
+	slots   []Slot[C]
+	free    []int          // source slots; the one used last is on top, because it is in the cache
+	filled  int            // slots in ready and again
+	under   int            // slots that were posted and are not done
+	ready   []*Slot[C]     // by id modulo len: filled, waiting for their turn
+	again   []*Slot[C]     // resends that are filled
+	nextID  uint64         // id of the chunk to post next
+	packed  uint64         // number of ids given out
+	posted  []sentChunk[C] // by sink slot
+	missing []uint64       // ids of chunks of which a part must go again
+	turn    int            // round robin over lanes that have as much under way
 	// uncounted says that somebody waits for room, and that the time counts as nothing yet.
 	uncounted bool
 	wrs       [2]rdma.WR
 	badBuf    []uint16
 	started   func() // called at the first post
+	reset     func(*C)
 }
 
-func newChunkSender(s *session) *chunkSender {
+// NewSender returns the sender of a session. reset empties what a slot's chunk had before.
+func NewSender[C any](s *session, reset func(*C)) *Sender[C] {
 	n := sourceSlots(s.terms.Slots)
-	o := &chunkSender{
-		session: s, seals: s.chunkSeals(true), slots: make([]outSlot, n), free: make([]int, 0, n), ready: make([]*outSlot, n),
-		posted: make([]sentChunk, s.terms.Slots), badBuf: make([]uint16, 0, wire.MaxExtents),
+	o := &Sender[C]{
+		reset:   reset,
+		session: s, seals: s.chunkSeals(true), slots: make([]Slot[C], n), free: make([]int, 0, n), ready: make([]*Slot[C], n),
+		posted: make([]sentChunk[C], s.terms.Slots), badBuf: make([]uint16, 0, wire.MaxExtents),
 	}
 	o.cond = sync.NewCond(&o.mu)
 	for i := range o.slots {
@@ -112,11 +113,11 @@ func newChunkSender(s *session) *chunkSender {
 func sourceSlots(slots int) int { return slots + 1 }
 
 // roomLocked reports whether a new chunk may be begun.
-func (o *chunkSender) roomLocked() bool { return len(o.free) > 1 }
+func (o *Sender[C]) roomLocked() bool { return len(o.free) > 1 }
 
 // open takes the place of the sink's ring on the rail of a link. With the first link's, every
 // slot is granted. Chunks may have been filled before.
-func (o *chunkSender) open(l *link.Link, info wire.RingInfo) error {
+func (o *Sender[C]) open(l *link.Link, info wire.RingInfo) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	slots, had := int(info.Slots), o.granted.Slots()
@@ -140,7 +141,7 @@ func (o *chunkSender) open(l *link.Link, info wire.RingInfo) error {
 // wakeOn makes the end of ctx, which always comes, wake every goroutine that waits on
 // cond. It must stay in force until then, because those goroutines outlive the talk
 // that began them.
-func (o *chunkSender) wakeOn(ctx context.Context) {
+func (o *Sender[C]) wakeOn(ctx context.Context) {
 	context.AfterFunc(ctx, func() {
 		o.mu.Lock()
 		o.cond.Broadcast()
@@ -149,11 +150,12 @@ func (o *chunkSender) wakeOn(ctx context.Context) {
 }
 
 // takeSlotLocked takes a free source slot and clears its chunk.
-func (o *chunkSender) takeSlotLocked() *outSlot {
+func (o *Sender[C]) takeSlotLocked() *Slot[C] {
 	s := &o.slots[o.free[len(o.free)-1]]
 	o.free = o.free[:len(o.free)-1]
 	c := &s.chunk
-	c.Extents, c.files, c.holes = c.Extents[:0], c.files[:0], c.holes[:0]
+	c.Extents = c.Extents[:0]
+	o.reset(&c.Of)
 	c.committed = false
 	c.Repair, c.again, c.tries, c.headerTries = false, false, 0, 0
 	c.StoredBytes, c.PlainBytes, c.Codec = 0, 0, wire.CodecPlain
@@ -161,13 +163,13 @@ func (o *chunkSender) takeSlotLocked() *outSlot {
 }
 
 // numberLocked gives a slot's chunk the next id.
-func (o *chunkSender) numberLocked(s *outSlot) {
+func (o *Sender[C]) numberLocked(s *Slot[C]) {
 	s.chunk.ID = o.packed
 	o.packed++
 }
 
 // submit hands over a filled slot and posts what can be posted.
-func (o *chunkSender) submit(s *outSlot) {
+func (o *Sender[C]) submit(s *Slot[C]) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.filled++
@@ -181,7 +183,7 @@ func (o *chunkSender) submit(s *outSlot) {
 }
 
 // pumpLocked posts chunks in order, while it has chunks and grants for them.
-func (o *chunkSender) pumpLocked() {
+func (o *Sender[C]) pumpLocked() {
 	for {
 		s, resend := o.nextLocked()
 		if s == nil {
@@ -215,7 +217,7 @@ func (o *chunkSender) pumpLocked() {
 }
 
 // nextLocked returns the chunk to post now, or nil.
-func (o *chunkSender) nextLocked() (s *outSlot, resend bool) {
+func (o *Sender[C]) nextLocked() (s *Slot[C], resend bool) {
 	if len(o.again) > 0 {
 		s, resend = o.again[0], true
 	} else {
@@ -236,7 +238,7 @@ func (o *chunkSender) nextLocked() (s *outSlot, resend bool) {
 
 // addressLocked gives a chunk a sink slot and a lane. It returns false while there is no
 // link.
-func (o *chunkSender) addressLocked(s *outSlot) bool {
+func (o *Sender[C]) addressLocked(s *Slot[C]) bool {
 	l := o.laneLocked(o.session.Link.Ring.SpreadTo(s.index))
 	if l == nil {
 		return false
@@ -251,7 +253,7 @@ func (o *chunkSender) addressLocked(s *outSlot) bool {
 // laneLocked returns the lane that has the least under way for its rate, of the links that
 // are best for chunks; of lanes that have the same, links and their lanes in turn. See
 // farChunks of a ring that is spread; node is that of this end's slot, or nil.
-func (o *chunkSender) laneLocked(node *numa.Node) (best *link.Lane) {
+func (o *Sender[C]) laneLocked(node *numa.Node) (best *link.Lane) {
 	o.turn++
 	least, leastRank := 0.0, 0
 	for n := range o.links {
@@ -273,7 +275,7 @@ func (o *chunkSender) laneLocked(node *numa.Node) (best *link.Lane) {
 
 // postLocked posts a chunk's header and payload. ok is false if the queue was full. The
 // rest is then posted later, on the same lane.
-func (o *chunkSender) postLocked(s *outSlot) (ok bool) {
+func (o *Sender[C]) postLocked(s *Slot[C]) (ok bool) {
 	wrs, link := o.wrs[:], s.lane.Link
 	if s.headerSent {
 		wrs = o.wrs[1:]
@@ -302,7 +304,7 @@ func (o *chunkSender) postLocked(s *outSlot) (ok bool) {
 }
 
 // headerWR writes a chunk's header to its source slot and describes its Write.
-func (o *chunkSender) headerWR(s *outSlot) rdma.WR {
+func (o *Sender[C]) headerWR(s *Slot[C]) rdma.WR {
 	c, target := &s.chunk, &s.lane.Link.Target
 	c.Session = o.session.sessionTag()
 	c.Link, c.Slot, c.Generation = target.Link, s.target.Slot, s.target.Generation
@@ -316,7 +318,7 @@ func (o *chunkSender) headerWR(s *outSlot) rdma.WR {
 
 // done frees the source slot of a chunk that completed on a link. Of a lost link, shut
 // frees the slots.
-func (o *chunkSender) done(l *link.Link, id uint64) {
+func (o *Sender[C]) done(l *link.Link, id uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if s := &o.slots[id]; s.postedOn == l && !l.Lost.Load() {
@@ -328,19 +330,19 @@ func (o *chunkSender) done(l *link.Link, id uint64) {
 }
 
 // opened posts what waited for room in a send queue.
-func (o *chunkSender) opened() {
+func (o *Sender[C]) opened() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.pumpLocked()
 }
 
 // immediate refuses an immediate: the peer must not write to a source.
-func (o *chunkSender) immediate(imm uint32) error {
+func (o *Sender[C]) immediate(imm uint32) error {
 	return fmt.Errorf("%w: immediate %#x at the source", ErrProtocol, imm)
 }
 
 // credit takes slots back from the sink.
-func (o *chunkSender) credit(body []byte) error {
+func (o *Sender[C]) credit(body []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err := wire.DecodeCredit(body, o.badBuf, o.returnedLocked); err != nil {
@@ -355,7 +357,7 @@ func (o *chunkSender) credit(body []byte) error {
 // or the session, fails.
 const maxResends = 3
 
-func (o *chunkSender) returnedLocked(r *wire.ReturnedSlot) error {
+func (o *Sender[C]) returnedLocked(r *wire.ReturnedSlot) error {
 	news, err := o.granted.Return(credit.Place{Slot: r.Slot, Generation: r.Generation})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrProtocol, err)
@@ -399,4 +401,22 @@ func (s *session) sessionTag() uint64 {
 		v |= uint64(s.Id[i]) << (8 * i)
 	}
 	return v
+}
+
+// farChunks is how many chunks more a lane may have under way than another of the same rate,
+// before a chunk goes over the other, to which this end's slot is not near. It is twice that
+// where no slot at the sink that is near to the other is free: a sink moves each byte more often.
+const farChunks = 4
+
+// farLocked is for how much more under way a link stands that a chunk in a slot on a node is
+// to go over. node is nil where it does not matter.
+func (o *Sender[C]) farLocked(l *link.Link, node *numa.Node) (bytes int64) {
+	chunks := 0
+	if node != nil && node.Number() != l.Node.Number() {
+		chunks += farChunks
+	}
+	if near := l.Target.NearSlots; near > 0 && !o.granted.HasNear(l.Target.NearFrom, near) {
+		chunks += 2 * farChunks
+	}
+	return int64(chunks) * int64(l.Target.SlotBytes)
 }

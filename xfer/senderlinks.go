@@ -10,7 +10,7 @@ import (
 )
 
 // linkReady notes that this end's ring is registered on the rail of a further link.
-func (o *chunkSender) linkReady(l *link.Link) {
+func (o *Sender[C]) linkReady(l *link.Link) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	l.Ready = true
@@ -18,7 +18,7 @@ func (o *chunkSender) linkReady(l *link.Link) {
 }
 
 // useLocked sends chunks over a link from now on, if both ends' rings are on it.
-func (o *chunkSender) useLocked(l *link.Link) {
+func (o *Sender[C]) useLocked(l *link.Link) {
 	if l.Ready && l.Target.Slots != 0 && !l.Lost.Load() {
 		o.links = append(o.links, l)
 	}
@@ -26,7 +26,7 @@ func (o *chunkSender) useLocked(l *link.Link) {
 }
 
 // linkLost addresses nothing more over a link.
-func (o *chunkSender) linkLost(l *link.Link) {
+func (o *Sender[C]) linkLost(l *link.Link) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.links = slices.DeleteFunc(o.links, func(other *link.Link) bool { return other == l })
@@ -36,7 +36,7 @@ func (o *chunkSender) linkLost(l *link.Link) {
 // slots, for which no completion comes any more, and the chunks that were not posted
 // whole. It returns the sink's slots that are quarantined until the sink has answered
 // for them.
-func (o *chunkSender) shut(l *link.Link) []credit.Place {
+func (o *Sender[C]) shut(l *link.Link) []credit.Place {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.session.Trace.Step(credit.Step{Kind: credit.StepLost, Link: l.Number})
@@ -61,7 +61,7 @@ func (o *chunkSender) shut(l *link.Link) []credit.Place {
 
 // fenced takes the slots of a lost link of which the sink never heard. Their chunks go
 // over other links.
-func (o *chunkSender) fenced(b *wire.LostLink) error {
+func (o *Sender[C]) fenced(b *wire.LostLink) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for i := range b.Slots {
@@ -84,7 +84,7 @@ func (o *chunkSender) fenced(b *wire.LostLink) error {
 
 // fitRing leaves out the slots that the ring did not get. No slot may have been taken
 // before.
-func (o *chunkSender) fitRing() {
+func (o *Sender[C]) fitRing() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n := o.session.Link.Ring.Slots

@@ -5,7 +5,7 @@ import "gdrcp/xfer/internal/stat"
 // awaitLocked waits until something has changed. wanting says that the caller has
 // something for a slot: if it has no room either, the time counts as what holds the slots
 // up. Where that is not to be seen yet, recountLocked ends the wait when it is.
-func (o *chunkSender) awaitLocked(wanting bool) {
+func (o *Sender[C]) awaitLocked(wanting bool) {
 	stage, counts := o.heldUpLocked()
 	if !wanting || !counts || o.roomLocked() {
 		o.uncounted = wanting
@@ -20,7 +20,7 @@ func (o *chunkSender) awaitLocked(wanting bool) {
 
 // recountLocked wakes who waits uncounted, so that the rest of the wait counts. With few slots
 // all of them may be with workers when the wait begins, and in line for most of it.
-func (o *chunkSender) recountLocked() {
+func (o *Sender[C]) recountLocked() {
 	if !o.uncounted || o.roomLocked() {
 		return
 	}
@@ -33,7 +33,7 @@ func (o *chunkSender) recountLocked() {
 // heldUpLocked says what most of the source's slots wait for: the network, or slots of
 // the sink. It says nothing where most are being filled, or are in line behind one that
 // is: then the workers' own time shows why.
-func (o *chunkSender) heldUpLocked() (s stat.Stage, counts bool) {
+func (o *Sender[C]) heldUpLocked() (s stat.Stage, counts bool) {
 	filling := o.fillingLocked()
 	next, _ := o.nextLocked()
 	switch behind := o.granted.Grants() > len(o.missing); {
@@ -48,4 +48,4 @@ func (o *chunkSender) heldUpLocked() (s stat.Stage, counts bool) {
 }
 
 // fillingLocked is how many slots are with workers.
-func (o *chunkSender) fillingLocked() int { return len(o.slots) - len(o.free) - o.filled - o.under }
+func (o *Sender[C]) fillingLocked() int { return len(o.slots) - len(o.free) - o.filled - o.under }

@@ -1,8 +1,6 @@
 package xfer
 
 import (
-	"sync/atomic"
-
 	"gdrcp/chunker"
 	"gdrcp/internal/filter"
 	"gdrcp/internal/numa"
@@ -10,6 +8,7 @@ import (
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
+	"sync/atomic"
 )
 
 // session is one end of a conversation about a copy: its links, and what both ends have agreed
@@ -43,17 +42,18 @@ type session struct {
 	// sessionsAtOnce is how many sessions a server has at most; 0 at a client.
 	sessionsAtOnce int
 	// files bounds what a server's session has open; nil at a client.
-	files *fileBudget
+	files chunker.Budget
 	// limit bounds how many bytes a second the payload may take on the wire.
 	limit limit.Limits
 }
 
-func newSession(d *firstConn, peer string, client bool, t link.Timeouts) *session {
+// newFlow returns a session over links.
+func newFlow(links *link.Session) *session {
 	s := &session{
-		Session:  link.New(link.NewFirst(d.rail, d.trust, d.grant.QPs, d.link.Transport, d.conn, d.lane), d.id, d.trust, peer, client, t),
+		Session:  links,
 		ringWish: ring.Config{Sysfs: numa.Sysfs}, memory: slotMemory{told: make(chan struct{})}, tally: &Tally{}, processors: chunker.Workers(),
 	}
-	s.Aside, s.ToPeer = s.heardAside, toPeer
+	s.Aside = s.heardAside
 	s.workers.Store(int32(s.processors))
 	return s
 }
@@ -73,4 +73,11 @@ func (s *session) heardAside(f *wire.Frame) (taken bool, err error) {
 // begin begins the role of this end, whose chunks can travel over several links.
 func (s *session) begin(r link.Role) {
 	s.Converses(r, !s.Client && s.Link.Transport == "verbs" && s.ringWish.Placement.GPU == wire.GPUOff)
+}
+
+// tellNear adds to what the source hears of a sink's ring which slots are near to a link.
+func (s *session) tellNear(l *link.Link, info *wire.RingInfo) {
+	if from, n := s.Link.Ring.Near(l.Node); s.knowsNear {
+		info.NearFrom, info.NearSlots = uint32(from), uint32(n)
+	}
 }

@@ -9,9 +9,7 @@ import (
 	"gdrcp/chunker"
 	"gdrcp/internal/printable"
 	"gdrcp/manifest"
-	"gdrcp/rdma"
 	"gdrcp/xfer/internal/link"
-	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
@@ -134,28 +132,6 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	}
 	return k.session.Linger(ctx)
 }
-
-// grantRing makes the ring and tells the source where it is. That grants all its slots.
-func (f *chunkReceiver) grantRing(ctx context.Context) error {
-	if err := f.session.makeRing(ctx, f.session.terms.Slots, sinkAccess); err != nil {
-		return err
-	}
-	f.mu.Lock()
-	f.slots.Shrink(f.session.Link.Ring.Slots)
-	f.batch = creditBatch(f.session.Link.Ring.Slots)
-	f.granted, f.counted = true, stat.Now()
-	f.mu.Unlock()
-	info := f.session.Link.Ring.Info()
-	f.session.tellNear(f.session.Link, &info)
-	if err := f.session.Ctl.Send(ctx, wire.MsgRing, info.Encode()); err != nil {
-		return err
-	}
-	close(f.ringTold)
-	return nil
-}
-
-// sinkAccess is what the source may do to a sink's ring.
-const sinkAccess = rdma.LocalWrite | rdma.RemoteWrite
 
 // The session tells these of the way of the chunks. They belong to its receiver.
 

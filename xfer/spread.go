@@ -8,7 +8,6 @@ import (
 	"gdrcp/internal/numa"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
-	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 )
@@ -86,29 +85,4 @@ func (v *Server) spread(s *session, h *wire.Hello) {
 		return d.Transport != first.Transport || d.RateGbps < first.RateGbps()/2
 	})
 	s.ringWish.Shares = sharesOf(s.ringWish.Sysfs, devices)
-}
-
-// tellNear adds to what the source hears of a sink's ring which slots are near to a link.
-func (s *session) tellNear(l *link.Link, info *wire.RingInfo) {
-	if from, n := s.Link.Ring.Near(l.Node); s.knowsNear {
-		info.NearFrom, info.NearSlots = uint32(from), uint32(n)
-	}
-}
-
-// farChunks is how many chunks more a lane may have under way than another of the same rate,
-// before a chunk goes over the other, to which this end's slot is not near. It is twice that
-// where no slot at the sink that is near to the other is free: a sink moves each byte more often.
-const farChunks = 4
-
-// farLocked is for how much more under way a link stands that a chunk in a slot on a node is
-// to go over. node is nil where it does not matter.
-func (o *chunkSender) farLocked(l *link.Link, node *numa.Node) (bytes int64) {
-	chunks := 0
-	if node != nil && node.Number() != l.Node.Number() {
-		chunks += farChunks
-	}
-	if near := l.Target.NearSlots; near > 0 && !o.granted.HasNear(l.Target.NearFrom, near) {
-		chunks += 2 * farChunks
-	}
-	return int64(chunks) * int64(l.Target.SlotBytes)
 }

@@ -71,7 +71,7 @@ func (o *Options) railConfig(g door.Grant, withGPU bool) rdma.RailConfig {
 // joinLanes makes the further queue pairs that the server granted. Over TCP it makes them
 // side by side: each takes two round trips or more, and there are many where these are long.
 func joinLanes(ctx context.Context, s *session, d *firstConn) error {
-	err := s.joinEach(ctx, d)
+	err := joinEach(ctx, s, d)
 	if rejected := new(rdma.RejectedError); errors.As(err, &rejected) || errors.Is(err, rdma.ErrDisconnected) {
 		// A server that has ended the session refuses them: why is on its way over the first.
 		select {
@@ -83,7 +83,7 @@ func joinLanes(ctx context.Context, s *session, d *firstConn) error {
 	return err
 }
 
-func (s *session) joinEach(ctx context.Context, d *firstConn) error {
+func joinEach(ctx context.Context, s *session, d *firstConn) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeouts.Handshake+time.Second)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)

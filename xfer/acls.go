@@ -22,7 +22,7 @@ var errMuchBesideACLs = errors.New("with its ACLs the entry has more than 1 MiB"
 // aclsOf reads and encodes the ACLs of an entry that is to be announced. If they are not sent, the
 // entry's mode gives nobody what they take.
 func (a *announcer) aclsOf(f *chunker.Found, lacks func(attribute string, err error) error) (fileset.Xattrs, error) {
-	if !a.src.session.terms.Has(wire.FlagACLs) {
+	if !a.src.Session.Terms.Has(wire.FlagACLs) {
 		return nil, nil
 	}
 	acls, err := retryOnEMFILE(a.src.stop, func() (fsys.ACLs, error) { return a.src.tree.ACLs(f) })
@@ -51,7 +51,7 @@ func (a *announcer) aclsOf(f *chunker.Found, lacks func(attribute string, err er
 // appendACL appends entries: uvarints tag, rights and, of one that is for somebody, number, and
 // the length of the name, then the name. The name is empty if the number says all.
 func (a *announcer) appendACL(b []byte, acl fsys.ACL) []byte {
-	named := !a.src.session.terms.Has(wire.FlagNumericIDs)
+	named := !a.src.Session.Terms.Has(wire.FlagNumericIDs)
 	for _, e := range acl {
 		b = binary.AppendUvarint(b, uint64(e.Tag))
 		b = binary.AppendUvarint(b, uint64(e.Perm))
@@ -79,7 +79,7 @@ func (a *announcer) appendACL(b []byte, acl fsys.ACL) []byte {
 // takeACLs takes the ACLs out of the attributes that came for an entry, with the numbers of this
 // host.
 func (k *sink) takeACLs(attrs *chunker.Attributes) (err error) {
-	if !k.session.terms.Has(wire.FlagACLs) {
+	if !k.Session.Terms.Has(wire.FlagACLs) {
 		return nil
 	}
 	for name, acl := range map[string]*fsys.ACL{fsys.AccessACL: &attrs.ACLs.Access, fsys.DefaultACL: &attrs.ACLs.Default} {
@@ -115,7 +115,7 @@ func (k *sink) decodeACL(value []byte) (acl fsys.ACL, err error) {
 // name, otherwise by number, as attributesOf has it.
 func (k *sink) aclID(e *fsys.ACLEntry, id uint32, name string) uint32 {
 	switch {
-	case name == "" || id == 0 || k.session.terms.Has(wire.FlagNumericIDs):
+	case name == "" || id == 0 || k.Session.Terms.Has(wire.FlagNumericIDs):
 		return id
 	case e.IsUser():
 		return uint32(k.intake.names.uid(name, id))

@@ -18,22 +18,22 @@ import (
 // announce walks the tree and tells the sink its entries. The window bounds how many
 // announced entries may be unsettled.
 func (s *source) announce(ctx context.Context) error {
-	w := s.tree.Walk(s.session.terms.Flags&wire.FlagRecursive != 0)
+	w := s.tree.Walk(s.Session.Terms.Flags&wire.FlagRecursive != 0)
 	defer w.Close()
 	w.EndWith(ctx)
-	avoid(s.session, w, s.called)
-	if s.session.Client && s.session.into != nil {
-		p := Place{Name: s.called[0], Single: !s.tree.HasTop(), Inside: s.session.into.Leaf == ""}
+	avoid(s.Session, w, s.called)
+	if s.Session.Client && s.Session.Into != nil {
+		p := Place{Name: s.called[0], Single: !s.tree.HasTop(), Inside: s.Session.Into.Leaf == ""}
 		if len(s.called) > 1 {
 			p = Place{Inside: true}
 		}
 		s.results.report(Event{Kind: EventPlaced, Place: &p})
 	}
-	if s.session.terms.Has(wire.FlagOneFileSystem) {
+	if s.Session.Terms.Has(wire.FlagOneFileSystem) {
 		w.StayOnFileSystem()
 	}
-	if s.session.rules != nil {
-		s.filter.rules = s.session.rules
+	if s.Session.Rules != nil {
+		s.filter.rules = s.Session.Rules
 		w.LeaveOut(s.filter.hides)
 	}
 	if s.names != nil {
@@ -43,7 +43,7 @@ func (s *source) announce(ctx context.Context) error {
 	}
 	a := announcer{src: s, ctx: ctx}
 	s.results.tellMissing = a.tellRefused
-	if s.results.tries.failedBefore(&s.session.terms) {
+	if s.results.tries.failedBefore(&s.Session.Terms) {
 		if err := a.tellRefused("", &wire.Exception{Entry: noEntry, Outcome: Failed, Text: "not all of the source could be copied in earlier tries"}); err != nil {
 			return err
 		}
@@ -103,14 +103,14 @@ func (a *announcer) entry(f *chunker.Found) error {
 		}
 		return a.refuse(f.Entry.Path, outcome, problem)
 	}
-	if f.Entry.Type == manifest.Symlink && a.src.session.terms.Flags&wire.FlagLinks == 0 {
+	if f.Entry.Type == manifest.Symlink && a.src.Session.Terms.Flags&wire.FlagLinks == 0 {
 		return a.refuse(f.Entry.Path, Skipped, fmt.Errorf("%q: %w", f.Entry.Path, errLinkSkipped))
 	}
 	if err := a.tooLarge(f); err != nil {
 		return a.refuse(f.Entry.Path, Failed, err)
 	}
-	e := &srcEntry{stamp: f.Stamp, mayGrow: a.src.session.terms.Has(wire.FlagGrowing)}
-	e.AnnouncedEntry = wire.AnnouncedEntry{Entry: f.Entry, Owners: a.ownersOf(f), Sparse: f.Sparse && f.Entry.Type == manifest.File, Elsewhere: f.Elsewhere && a.src.session.terms.Has(wire.FlagDelete), AllocBytes: f.AllocBytes}
+	e := &srcEntry{stamp: f.Stamp, mayGrow: a.src.Session.Terms.Has(wire.FlagGrowing)}
+	e.AnnouncedEntry = wire.AnnouncedEntry{Entry: f.Entry, Owners: a.ownersOf(f), Sparse: f.Sparse && f.Entry.Type == manifest.File, Elsewhere: f.Elsewhere && a.src.Session.Terms.Has(wire.FlagDelete), AllocBytes: f.AllocBytes}
 	if err := a.src.results.lookup(&e.entryState); errors.Is(err, errNotAsManifest) {
 		return a.refuse(e.Path, Corrupt, err)
 	} else if err != nil {
@@ -126,7 +126,7 @@ func (a *announcer) entry(f *chunker.Found) error {
 		return a.refuse(e.Path, outcome, err)
 	}
 	e.id = a.total.Entries
-	if a.src.session.terms.Flags&wire.FlagHardLinks != 0 {
+	if a.src.Session.Terms.Flags&wire.FlagHardLinks != 0 {
 		if err := a.links.join(e, f); err != nil {
 			return a.refuse(e.Path, outcomeOf(err), err)
 		}
@@ -212,7 +212,7 @@ func (a *announcer) refuse(path string, outcome Outcome, err error) error {
 
 // tellRefused tells the sink of an entry that is never announced.
 func (a *announcer) tellRefused(path string, x *wire.Exception) error {
-	return a.src.session.Ctl.Send(a.ctx, wire.MsgFail, append(wire.AppendException(nil, x), path...))
+	return a.src.Session.Ctl.Send(a.ctx, wire.MsgFail, append(wire.AppendException(nil, x), path...))
 }
 
 // noEntry stands for an entry that was never announced.
@@ -223,21 +223,21 @@ func (a *announcer) flush() error {
 	if len(a.pending) == 0 {
 		return nil
 	}
-	if err := sendUnkept(a.ctx, a.src.session, a.src.results, a.unkept); err != nil {
+	if err := sendUnkept(a.ctx, a.src.Session, a.src.results, a.unkept); err != nil {
 		return err
 	}
 	a.unkept = nil
 	if err := a.flushXattrs(); err != nil {
 		return err
 	}
-	a.src.sender.mu.Lock()
+	a.src.sender.Mu.Lock()
 	for _, e := range a.pending {
 		a.src.window.table[e.id%entryWindow] = e
 	}
 	a.src.window.announced = a.pending[len(a.pending)-1].id + 1
-	a.src.sender.mu.Unlock()
+	a.src.sender.Mu.Unlock()
 	a.src.tally.Step()
-	err := a.src.session.Ctl.Send(a.ctx, wire.MsgEntries, a.body)
+	err := a.src.Session.Ctl.Send(a.ctx, wire.MsgEntries, a.body)
 	a.body, a.pending = a.body[:0], a.pending[:0]
 	return err
 }
@@ -246,9 +246,9 @@ func (a *announcer) flush() error {
 // of extended attributes. The first time, it tells the sink the total so far, because
 // the sink accepts nothing before it has a total.
 func (a *announcer) waitForRoom(xattrBytes int) error {
-	a.src.sender.mu.Lock()
+	a.src.sender.Mu.Lock()
 	full := a.total.Entries-a.src.window.settled >= entryWindow || a.src.window.xattrBytes+xattrBytes > wire.XattrWindow
-	a.src.sender.mu.Unlock()
+	a.src.sender.Mu.Unlock()
 	if !full {
 		return nil
 	}
@@ -257,19 +257,19 @@ func (a *announcer) waitForRoom(xattrBytes int) error {
 	}
 	if !a.totalSent {
 		a.totalSent = true
-		if err := a.src.session.Ctl.Send(a.ctx, wire.MsgTotal, a.total.Encode()); err != nil {
+		if err := a.src.Session.Ctl.Send(a.ctx, wire.MsgTotal, a.total.Encode()); err != nil {
 			return err
 		}
 	}
-	a.src.sender.mu.Lock()
-	defer a.src.sender.mu.Unlock()
+	a.src.sender.Mu.Lock()
+	defer a.src.sender.Mu.Unlock()
 	// Wait for a quarter of the window: with an entry at a time, each would be a
 	// message of its own.
 	for a.total.Entries-a.src.window.settled > entryWindow*3/4 || a.src.window.xattrBytes+xattrBytes > wire.XattrWindow {
 		if a.ctx.Err() != nil {
 			return context.Cause(a.ctx)
 		}
-		a.src.sender.cond.Wait()
+		a.src.sender.Cond.Wait()
 	}
 	return nil
 }
@@ -286,19 +286,19 @@ func (a *announcer) finish() error {
 	if a.src.stream == nil {
 		a.src.tally.SetTotalKnown(true)
 	}
-	if err := a.src.session.Ctl.Send(a.ctx, wire.MsgTotal, a.total.Encode()); err != nil {
+	if err := a.src.Session.Ctl.Send(a.ctx, wire.MsgTotal, a.total.Encode()); err != nil {
 		return err
 	}
 	// Send this before ended is set: a goroutine that sees ended may send the roots.
-	if err := a.src.session.Ctl.Send(a.ctx, wire.MsgEnd, binary.AppendUvarint(nil, a.total.Entries)); err != nil {
+	if err := a.src.Session.Ctl.Send(a.ctx, wire.MsgEnd, binary.AppendUvarint(nil, a.total.Entries)); err != nil {
 		return err
 	}
-	a.src.sender.mu.Lock()
+	a.src.sender.Mu.Lock()
 	a.src.window.ended = true
 	over := a.src.window.settled == a.src.window.announced && !a.src.window.rootsSent
 	a.src.window.rootsSent = a.src.window.rootsSent || over
-	a.src.sender.cond.Broadcast()
-	a.src.sender.mu.Unlock()
+	a.src.sender.Cond.Broadcast()
+	a.src.sender.Mu.Unlock()
 	if over {
 		return a.src.tellRoots(a.ctx)
 	}

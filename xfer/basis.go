@@ -67,7 +67,7 @@ func (b *entryState) isUnchanged() bool {
 // basisPieces is how many pieces of an entry the sink is to compare with what stands in
 // its place. What makes that impossible later is no error: then all pieces differ.
 func (k *sink) basisPieces(e *sinkEntry) uint64 {
-	p := &k.session.terms
+	p := &k.Session.Terms
 	if !p.Has(wire.FlagChecksum|wire.FlagAppend) || k.out != nil || e.Type != manifest.File || e.isLink() {
 		return 0
 	}
@@ -99,7 +99,7 @@ func (k *sink) tellBasis(ctx context.Context, entries []*sinkEntry) error {
 		if i < len(entries)-1 && len(body) <= wire.MaxBodyBytes-wire.BasisBytes {
 			continue
 		}
-		if err := k.session.Ctl.Send(ctx, wire.MsgBasis, body); err != nil {
+		if err := k.Session.Ctl.Send(ctx, wire.MsgBasis, body); err != nil {
 			return err
 		}
 		body, next = body[:0], 0
@@ -109,12 +109,12 @@ func (k *sink) tellBasis(ctx context.Context, entries []*sinkEntry) error {
 
 // hearBasis takes the files that the sink compares.
 func (s *source) hearBasis(body []byte) error {
-	p := &s.session.terms
+	p := &s.Session.Terms
 	if !p.Has(wire.FlagChecksum | wire.FlagAppend) {
 		return fmt.Errorf("%w: files to compare, and all were to be copied", ErrProtocol)
 	}
-	s.sender.mu.Lock()
-	defer s.sender.mu.Unlock()
+	s.sender.Mu.Lock()
+	defer s.sender.Mu.Unlock()
 	return wire.DecodeBasis(body, s.window.announced, func(b wire.Basis) error {
 		e := s.window.table[b.Entry%entryWindow]
 		if b.Entry < s.window.accepted || e == nil || e.id != b.Entry || e.Type != manifest.File || e.isLink() || e.unwanted || e.comparison.pieces != 0 || !isBasis(e.Size, b.Pieces, p) {
@@ -137,7 +137,7 @@ func isBasis(size int64, pieces uint64, p *wire.Terms) bool {
 // asDigest makes the next extent of a file one of which only the digest travels, where
 // the sink compares it. A hole that is compared ends where that ends.
 func (s *source) asDigest(e *srcEntry, length int64, flags uint16) (int64, uint16) {
-	piece := s.session.terms.PieceBytes
+	piece := s.Session.Terms.PieceBytes
 	switch {
 	case flags&wire.ExtArrived != 0 || !e.comparison.takes(e.packed, piece):
 		return length, flags
@@ -161,7 +161,7 @@ func comparedBytes(x *wire.Extent) int64 {
 // chunkSender's lock is held.
 func (s *source) resendDifferent(c *outChunk, indices []int) {
 	var w *resend
-	used, room := int64(0), int64(s.session.terms.ChunkBytes)
+	used, room := int64(0), int64(s.Session.Terms.ChunkBytes)
 	for _, i := range indices {
 		x, e := c.Extents[i], c.Of.files[i]
 		e.comparison.differs = true

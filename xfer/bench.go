@@ -13,6 +13,7 @@ import (
 	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
@@ -23,7 +24,7 @@ import (
 // benchSource sends chunks of memory and reads no file. The chunks go through the same
 // slots, credits, headers and digests as those of a copy.
 type benchSource struct {
-	session *session
+	Session *flow.Session
 	sender  *chunkSender
 	chunks  uint64 // to send
 	back    uint64 // returned by the sink, guarded by sender.mu
@@ -33,12 +34,12 @@ type benchSource struct {
 	bytes   int64
 }
 
-func newBenchSource(s *session, bytes int64) *benchSource {
-	b := &benchSource{session: s, sender: newChunkSender(s), jobs: make(chan *outSlot, s.terms.Slots)}
-	b.chunks = uint64((bytes + int64(s.terms.ChunkBytes) - 1) / int64(s.terms.ChunkBytes))
-	b.bytes = int64(b.chunks) * int64(s.terms.ChunkBytes)
-	b.sender.returned = func(*outChunk) { b.back++ }
-	b.sender.lost = func(c *outChunk, _ *wire.ReturnedSlot) error {
+func newBenchSource(s *flow.Session, bytes int64) *benchSource {
+	b := &benchSource{Session: s, sender: newChunkSender(s), jobs: make(chan *outSlot, s.Terms.Slots)}
+	b.chunks = uint64((bytes + int64(s.Terms.ChunkBytes) - 1) / int64(s.Terms.ChunkBytes))
+	b.bytes = int64(b.chunks) * int64(s.Terms.ChunkBytes)
+	b.sender.Returned = func(*outChunk) { b.back++ }
+	b.sender.Lost = func(c *outChunk, _ *wire.ReturnedSlot) error {
 		return fmt.Errorf("%w: chunk %d arrived damaged", ErrIntegrity, c.ID)
 	}
 	return b
@@ -46,16 +47,16 @@ func newBenchSource(s *session, bytes int64) *benchSource {
 
 func (b *benchSource) Fast(f *wire.Frame) (bool, error) {
 	if f.Type == wire.MsgCredit {
-		return true, b.sender.credit(f.Body)
+		return true, b.sender.Credit(f.Body)
 	}
 	return false, nil
 }
 
 // The session tells these of the way of the chunks. They belong to its sender.
 
-func (b *benchSource) Done(l *link.Link, id uint64)             { b.sender.done(l, id) }
-func (b *benchSource) Immediate(_ *link.Link, imm uint32) error { return b.sender.immediate(imm) }
-func (b *benchSource) Opened()                                  { b.sender.opened() }
+func (b *benchSource) Done(l *link.Link, id uint64)             { b.sender.Done(l, id) }
+func (b *benchSource) Immediate(_ *link.Link, imm uint32) error { return b.sender.Immediate(imm) }
+func (b *benchSource) Opened()                                  { b.sender.Opened() }
 
 func (b *benchSource) release() error { return nil }
 
@@ -64,61 +65,61 @@ func (b *benchSource) release() error { return nil }
 func benchWorkers(p *wire.Terms) int { return min(chunker.Workers(), p.Slots) }
 
 func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
-	b.sender.wakeOn(ctx)
-	b.session.workers.Store(int32(benchWorkers(&b.session.terms)))
+	b.sender.WakeOn(ctx)
+	b.Session.Workers.Store(int32(benchWorkers(&b.Session.Terms)))
 	var r link.Role = b
-	b.session.Role.Store(&r)
-	if err := b.session.makeRing(ctx, sourceSlots(b.session.terms.Slots), rdma.LocalRead); err != nil {
+	b.Session.Role.Store(&r)
+	if err := b.Session.MakeRing(ctx, flow.SourceSlots(b.Session.Terms.Slots), rdma.LocalRead); err != nil {
 		return err
 	}
-	b.sender.fitRing()
+	b.sender.FitRing()
 	// The bytes do not compress and are not all alike.
 	random := rand.NewChaCha8([32]byte{1})
-	if _, err := random.Read(b.session.Link.Ring.Payload); err != nil {
+	if _, err := random.Read(b.Session.Link.Ring.Payload); err != nil {
 		return err
 	}
-	err := b.session.Expect(ctx, wire.MsgRing, "ring", func(body []byte) error {
-		info, err := wire.DecodeRing(body, b.session.terms.Slots, b.session.terms.ChunkBytes)
+	err := b.Session.Expect(ctx, wire.MsgRing, "ring", func(body []byte) error {
+		info, err := wire.DecodeRing(body, b.Session.Terms.Slots, b.Session.Terms.ChunkBytes)
 		if err != nil {
 			return err
 		}
 		b.start = time.Now()
-		return b.sender.open(b.session.Link, info)
+		return b.sender.Open(b.Session.Link, info)
 	})
 	if err != nil {
 		return err
 	}
-	for range benchWorkers(&b.session.terms) {
+	for range benchWorkers(&b.Session.Terms) {
 		g.Go(func() error { return b.fill(ctx) })
 	}
 	if err := b.feed(ctx); err != nil {
 		return err
 	}
 	b.took = time.Since(b.start)
-	if err := b.session.Ctl.Send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, b.chunks)); err != nil {
+	if err := b.Session.Ctl.Send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, b.chunks)); err != nil {
 		return err
 	}
-	return b.session.Expect(ctx, wire.MsgDone, "end", func(body []byte) error { return nil })
+	return b.Session.Expect(ctx, wire.MsgDone, "end", func(body []byte) error { return nil })
 }
 
 // feed hands out slots until every chunk has come back.
 func (b *benchSource) feed(ctx context.Context) error {
 	defer close(b.jobs)
-	b.sender.mu.Lock()
-	defer b.sender.mu.Unlock()
+	b.sender.Mu.Lock()
+	defer b.sender.Mu.Unlock()
 	for b.back < b.chunks {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if !b.sender.roomLocked() || b.sender.packed == b.chunks {
-			b.sender.awaitLocked(b.sender.packed < b.chunks)
+		if !b.sender.RoomLocked() || b.sender.Packed == b.chunks {
+			b.sender.AwaitLocked(b.sender.Packed < b.chunks)
 			continue
 		}
-		slot := b.sender.takeSlotLocked()
-		b.sender.numberLocked(slot)
-		n := int64(b.session.terms.ChunkBytes)
-		slot.chunk.StoredBytes, slot.chunk.PlainBytes = uint32(n), uint32(n)
-		slot.chunk.Extents = append(slot.chunk.Extents, wire.Extent{Off: int64(slot.chunk.ID) * n, Length: n})
+		slot := b.sender.TakeSlotLocked()
+		b.sender.NumberLocked(slot)
+		n := int64(b.Session.Terms.ChunkBytes)
+		slot.Chunk.StoredBytes, slot.Chunk.PlainBytes = uint32(n), uint32(n)
+		slot.Chunk.Extents = append(slot.Chunk.Extents, wire.Extent{Off: int64(slot.Chunk.ID) * n, Length: n})
 		b.jobs <- slot // never blocks: the channel is as long as the ring
 	}
 	return nil
@@ -132,16 +133,16 @@ func (b *benchSource) fill(ctx context.Context) error {
 			if !ok {
 				return nil
 			}
-			if b.session.terms.Hash != 0 {
+			if b.Session.Terms.Hash != 0 {
 				from := stat.Now()
-				slot.chunk.Extents[0].Digest = benchDigest(b.session.terms.Hash, b.session.Link.Ring.Slot(slot.index))
-				b.session.spent(stat.Digests, from)
+				slot.Chunk.Extents[0].Digest = benchDigest(b.Session.Terms.Hash, b.Session.Link.Ring.Slot(slot.Index))
+				b.Session.Spent(stat.Digests, from)
 			}
-			if err := b.session.limit.Wait(ctx, int64(slot.chunk.StoredBytes), nil); err != nil {
+			if err := b.Session.Limit.Wait(ctx, int64(slot.Chunk.StoredBytes), nil); err != nil {
 				return err
 			}
-			b.sender.sealPayload(slot)
-			b.sender.submit(slot)
+			b.sender.SealPayload(slot)
+			b.sender.Submit(slot)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -155,9 +156,9 @@ func benchDigest(a manifest.Algorithm, mem []byte) manifest.Digest {
 // benchSink takes chunks and verifies them where they have digests. It writes them
 // nowhere.
 type benchSink struct {
-	session  *session
+	Session  *flow.Session
 	tally    *Tally
-	receiver *chunkReceiver
+	receiver *flow.Receiver
 	first    sync.Once // the first chunk
 }
 
@@ -166,67 +167,67 @@ func (k *benchSink) release() error                 { return nil }
 
 // The session tells these of the way of the chunks. They belong to its receiver.
 
-func (k *benchSink) Done(*link.Link, uint64) { k.receiver.done() }
-func (k *benchSink) Opened()                 { k.receiver.opened() }
+func (k *benchSink) Done(*link.Link, uint64) { k.receiver.Done() }
+func (k *benchSink) Opened()                 { k.receiver.Opened() }
 
 // Immediate takes a chunk. What was waited for before the first one is not what is measured.
 func (k *benchSink) Immediate(l *link.Link, imm uint32) error {
-	k.first.Do(k.receiver.countFromNow)
-	return k.receiver.immediate(l, imm)
+	k.first.Do(k.receiver.CountFromNow)
+	return k.receiver.Immediate(l, imm)
 }
 
 func (k *benchSink) talk(ctx context.Context, g *errgroup.Group) error {
-	k.session.workers.Store(int32(benchWorkers(&k.session.terms)))
+	k.Session.Workers.Store(int32(benchWorkers(&k.Session.Terms)))
 	var r link.Role = k
-	k.session.Role.Store(&r)
-	if err := k.receiver.grantRing(ctx); err != nil {
+	k.Session.Role.Store(&r)
+	if err := k.receiver.GrantRing(ctx); err != nil {
 		return err
 	}
-	for range benchWorkers(&k.session.terms) {
+	for range benchWorkers(&k.Session.Terms) {
 		g.Go(func() error { return k.drainSlots(ctx) })
 	}
 	// The message of the end comes when every chunk has been returned.
-	err := k.session.Receive(ctx, func(f *wire.Frame) error {
+	err := k.Session.Receive(ctx, func(f *wire.Frame) error {
 		if f.Type != wire.MsgEnd {
 			return fmt.Errorf("%w: message %d in a bench", ErrProtocol, f.Type)
 		}
-		if err := k.session.tellCost(ctx); err != nil {
+		if err := k.Session.TellCost(ctx); err != nil {
 			return err
 		}
-		return k.session.SayLast(ctx, wire.MsgDone, nil)
+		return k.Session.SayLast(ctx, wire.MsgDone, nil)
 	})
 	if err != nil {
 		return err
 	}
-	return k.session.Linger(ctx)
+	return k.Session.Linger(ctx)
 }
 
 func (k *benchSink) drainSlots(ctx context.Context) error {
 	priv := make([]byte, wire.HeaderStride)
 	var h wire.ChunkHeader
-	var u unpacker
+	var u flow.Unpacker
 	for {
-		a, err := k.receiver.awaitSlot(ctx, nil)
+		a, err := k.receiver.AwaitSlot(ctx, nil)
 		if err != nil {
 			return err
 		}
-		if err := k.receiver.readHeader(a, priv, &h); err != nil {
+		if err := k.receiver.ReadHeader(a, priv, &h); err != nil {
 			return err
 		}
 		if len(h.Extents) != 1 || h.Codec != wire.CodecPlain {
 			return fmt.Errorf("%w: a chunk of %d extents in a bench", ErrProtocol, len(h.Extents))
 		}
-		payload, err := u.unseal(k.receiver.seals, &h, k.session.Link.Ring.Slot(a.slot)[:h.StoredBytes], k.session.terms.ChunkBytes)
+		payload, err := u.Unseal(k.receiver.Seals, &h, k.Session.Link.Ring.Slot(a.Slot)[:h.StoredBytes], k.Session.Terms.ChunkBytes)
 		from := stat.Now()
-		if err != nil || (k.session.terms.Hash != 0 && benchDigest(k.session.terms.Hash, payload) != h.Extents[0].Digest) {
+		if err != nil || (k.Session.Terms.Hash != 0 && benchDigest(k.Session.Terms.Hash, payload) != h.Extents[0].Digest) {
 			return fmt.Errorf("%w: chunk %d arrived damaged", ErrIntegrity, h.ID)
 		}
-		k.session.spent(stat.Digests, from)
-		if err := k.session.limit.Wait(ctx, int64(h.StoredBytes), nil); err != nil {
+		k.Session.Spent(stat.Digests, from)
+		if err := k.Session.Limit.Wait(ctx, int64(h.StoredBytes), nil); err != nil {
 			return err
 		}
 		k.tally.AddWireBytes(int64(h.StoredBytes))
-		k.receiver.giveBack(wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation})
+		k.receiver.GiveBack(wire.ReturnedSlot{Slot: uint32(a.Slot), Generation: a.Generation})
 	}
 }
 
@@ -256,7 +257,7 @@ func (c *Client) BenchBandwidth(ctx context.Context, ep Endpoint, bytes int64, o
 	}
 	h.Terms.Hash = o.Hash
 	var b *benchSource
-	d, err := c.benchSession(ctx, ep, &o, h, func(ctx context.Context, s *session, g *errgroup.Group) error {
+	d, err := c.benchSession(ctx, ep, &o, h, func(ctx context.Context, s *flow.Session, g *errgroup.Group) error {
 		b = newBenchSource(s, bytes)
 		return b.talk(ctx, g)
 	})
@@ -265,7 +266,7 @@ func (c *Client) BenchBandwidth(ctx context.Context, ep Endpoint, bytes int64, o
 	}
 	return &Bandwidth{
 		Link: d.link, Hash: o.Hash, Bytes: b.bytes, Seconds: b.took.Seconds(),
-		LocalCost: b.session.localCost(), RemoteCost: b.session.costs.theirs.Load(),
+		LocalCost: b.Session.LocalCost(), RemoteCost: b.Session.Costs.Theirs.Load(),
 	}, nil
 }
 
@@ -283,13 +284,13 @@ func (o *Options) benchHello(m wire.Mode) (*wire.Hello, error) {
 }
 
 // benchSession connects to the server, agrees with it on terms, and runs talk.
-func (c *Client) benchSession(ctx context.Context, ep Endpoint, o *Options, h *wire.Hello, talk func(context.Context, *session, *errgroup.Group) error) (*firstConn, error) {
+func (c *Client) benchSession(ctx context.Context, ep Endpoint, o *Options, h *wire.Hello, talk func(context.Context, *flow.Session, *errgroup.Group) error) (*firstConn, error) {
 	d, err := c.connect(ctx, ep, o)
 	if err != nil {
 		return nil, err
 	}
 	s := newSession(d, d.link.Remote, true, o.Timeouts)
-	s.tally, s.ringWish.Shrinks = o.Tally, true
+	s.Tally, s.RingWish.Shrinks = o.Tally, true
 	err = s.Run(ctx, func(ctx context.Context, g *errgroup.Group) error {
 		if err := agree(ctx, s, h, d, o); err != nil {
 			return err

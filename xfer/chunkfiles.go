@@ -1,5 +1,7 @@
 package xfer
 
+import "gdrcp/xfer/internal/flow"
+
 // chunkFiles is what a source keeps of a chunk's extents.
 type chunkFiles struct {
 	files []*srcEntry // one for each extent; nil in a bench
@@ -7,11 +9,11 @@ type chunkFiles struct {
 }
 
 type (
-	chunkSender = Sender[chunkFiles]
-	outChunk    = Chunk[chunkFiles]
-	outSlot     = Slot[chunkFiles]
+	chunkSender = flow.Sender[chunkFiles]
+	outChunk    = flow.Chunk[chunkFiles]
+	outSlot     = flow.Slot[chunkFiles]
 )
 
-func newChunkSender(s *session) *chunkSender {
-	return NewSender(s, func(c *chunkFiles) { c.files, c.holes = c.files[:0], c.holes[:0] })
+func newChunkSender(s *flow.Session) *chunkSender {
+	return flow.NewSender(s, func(c *chunkFiles) { c.files, c.holes = c.files[:0], c.holes[:0] })
 }

@@ -14,6 +14,7 @@ import (
 	"gdrcp/internal/numa"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 
@@ -74,7 +75,7 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 			}
 		}
 	}
-	return c.copy(ctx, ep, &o, h, func(s *session, acct *copyResults) conversation {
+	return c.copy(ctx, ep, &o, h, func(s *flow.Session, acct *copyResults) conversation {
 		src := newSource(s, tree, o.Tally, acct)
 		src.filter = newEntryFilter(sources, filter.Absolute)
 		src.called = calledOf(sources)
@@ -129,10 +130,10 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 		return nil, err
 	}
 	defer known.close()
-	return c.copy(ctx, ep, &o, h, func(s *session, acct *copyResults) conversation {
+	return c.copy(ctx, ep, &o, h, func(s *flow.Session, acct *copyResults) conversation {
 		k := newSink(s, store, o.Tally, acct)
 		k.filter, k.known = newPullFilter(h), known
-		k.filter.filter = o.checkable(s.rules, paths)
+		k.filter.filter = o.checkable(s.Rules, paths)
 		if o.Names != nil {
 			k.filter.listed = &listedCheck{names: o.Names.Names(), recursive: o.Recursive}
 			k.teller = newNamesTeller(o.Names.Names())
@@ -149,7 +150,7 @@ type conversation interface {
 }
 
 // copy connects, agrees with the server, and runs the conversation.
-func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hello, begin func(*session, *copyResults) conversation) (*Summary, error) {
+func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hello, begin func(*flow.Session, *copyResults) conversation) (*Summary, error) {
 	if err := o.openManifest(ctx, h); err != nil {
 		return nil, err
 	}
@@ -164,14 +165,14 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 		return nil, err
 	}
 	s := newSession(d, d.link.Remote, true, o.Timeouts)
-	s.ringWish.Placement, s.ringWish.GPUs, s.ringWish.Sysfs = o.local, c.GPUs, cmp.Or(c.sysfs, numa.Sysfs)
+	s.RingWish.Placement, s.RingWish.GPUs, s.RingWish.Sysfs = o.local, c.GPUs, cmp.Or(c.sysfs, numa.Sysfs)
 	h.Rails = c.spread(s, d, o)
-	s.Report, s.memory.asked = o.report, h.GPU != 0
-	s.limit = o.limits()
+	s.Report, s.Memory.Asked = o.report, h.GPU != 0
+	s.Limit = o.limits()
 	s.Traces(o.trace)
-	s.tally = o.Tally
-	s.ringWish.Shrinks = o.Tries.shrinksRing(c, d, o)
-	h.WholeRing = !s.ringWish.Shrinks
+	s.Tally = o.Tally
+	s.RingWish.Shrinks = o.Tries.shrinksRing(c, d, o)
+	h.WholeRing = !s.RingWish.Shrinks
 	var acct *copyResults
 	var role conversation
 	start := time.Now()
@@ -180,10 +181,10 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 			return err
 		}
 		o.Tries.stands(s, o.store)
-		if acct, err = newCopyResults(&s.terms, o); err != nil {
+		if acct, err = newCopyResults(&s.Terms, o); err != nil {
 			return err
 		}
-		if err := s.tellRules(ctx, o.Rules); err != nil {
+		if err := s.TellRules(ctx, o.Rules); err != nil {
 			return err
 		}
 		if err := joinLanes(ctx, s, d); err != nil {
@@ -208,12 +209,12 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 	if err != nil {
 		o.Tries.cutOff(acct, role)
 	}
-	sum := acct.summary(o.Tally, &s.terms, d.link, start)
-	sum.Local, sum.Remote = s.memories()
+	sum := acct.summary(o.Tally, &s.Terms, d.link, start)
+	sum.Local, sum.Remote = s.Memories()
 	sum.Rails, sum.NUMANodes = s.Links.Uses(), s.Link.RingNodes()
-	sum.LocalCost = s.localCost()
+	sum.LocalCost = s.LocalCost()
 	if sum.Retries == 0 { // of the earlier tries nobody told
-		sum.RemoteCost = s.costs.theirs.Load()
+		sum.RemoteCost = s.Costs.Theirs.Load()
 	}
 	return sum, errors.Join(err, acct.close())
 }
@@ -269,9 +270,9 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 }
 
 // agree says hello and takes the server's terms.
-func agree(ctx context.Context, s *session, h *wire.Hello, d *firstConn, o *Options) error {
+func agree(ctx context.Context, s *flow.Session, h *wire.Hello, d *firstConn, o *Options) error {
 	h.Terms.Slots, h.Terms.QPs = d.grant.Slots, d.grant.QPs
-	h.AsksCost, h.Unkept, h.Warnings, s.costs.asked = true, true, true, true
+	h.AsksCost, h.Unkept, h.Warnings, s.Costs.Asked = true, true, true, true
 	h.Copy = o.Tries.attempt()
 	if o.store != nil {
 		h.Into = intoOf(s.Id, o.store)
@@ -290,16 +291,16 @@ func agree(ctx context.Context, s *session, h *wire.Hello, d *firstConn, o *Opti
 		if err := o.Tries.answered(h, &w, o); err != nil {
 			return err
 		}
-		s.terms, s.into = h.Terms, w.Into
-		s.knowsNear, s.knowsUnkept, s.knowsReplaced = w.Rails > 0, w.Unkept, w.Replaced
+		s.Terms, s.Into = h.Terms, w.Into
+		s.KnowsNear, s.KnowsUnkept, s.KnowsReplaced = w.Rails > 0, w.Unkept, w.Replaced
 		if h.Terms.Mode == wire.ModePush && h.Replaced && !w.Replaced {
 			return fmt.Errorf("%w: the gdrcp at the destination is older and would replace any directory with --atomic-dir: update it", rdma.ErrUnsupported)
 		}
 		if h.Terms.Mode == wire.ModePull {
 			// Only this end knows the name. The server sends its own only so that both
 			// can check that they mean the same.
-			if s.terms.Name = newPullFilter(h).name; w.Terms.Name != s.terms.Name {
-				return fmt.Errorf("%w: the server serves %q, %q was asked for", ErrProtocol, w.Terms.Name, s.terms.Name)
+			if s.Terms.Name = newPullFilter(h).name; w.Terms.Name != s.Terms.Name {
+				return fmt.Errorf("%w: the server serves %q, %q was asked for", ErrProtocol, w.Terms.Name, s.Terms.Name)
 			}
 		}
 		return nil
@@ -308,7 +309,7 @@ func agree(ctx context.Context, s *session, h *wire.Hello, d *firstConn, o *Opti
 		return err
 	}
 	link := &d.link
-	link.QPs, link.Slots, link.ChunkBytes, link.Encrypted = s.terms.QPs, s.terms.Slots, s.terms.ChunkBytes, s.terms.Encrypted()
+	link.QPs, link.Slots, link.ChunkBytes, link.Encrypted = s.Terms.QPs, s.Terms.Slots, s.Terms.ChunkBytes, s.Terms.Encrypted()
 	link.Imm = s.Link.Lanes[0].Conn.ImmKind()
 	said := *link
 	o.report(Event{Kind: EventConnected, Link: &said})

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -17,16 +18,16 @@ func TestPackAndUnpack(t *testing.T) {
 		random[i] = byte(rng.Uint32())
 	}
 	for _, kind := range []Compress{CompressOff, CompressZstd, CompressS2, CompressAuto} {
-		p, err := newPacker(kind, n)
+		p, err := flow.NewPacker(kind, n)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var u unpacker
+		var u flow.Unpacker
 		for _, data := range [][]byte{random, text, text[:5], {}} {
 			mem := make([]byte, n)
 			copy(mem, data)
-			codec, stored := p.pack(mem, len(data))
-			got, err := u.unpack(codec, mem[:stored], uint32(len(data)), n)
+			codec, stored := p.Pack(mem, len(data))
+			got, err := u.Unpack(codec, mem[:stored], uint32(len(data)), n)
 			if err != nil || !bytes.Equal(got, data) {
 				t.Errorf("compression %d, %d bytes: %v", kind, len(data), err)
 			}
@@ -34,22 +35,22 @@ func TestPackAndUnpack(t *testing.T) {
 				t.Errorf("compression %d: codec %d stores %d bytes in %d", kind, codec, len(data), stored)
 			}
 		}
-		p.close()
-		u.close()
+		p.Close()
+		u.Close()
 	}
 }
 
 // A payload that claims to be small and unpacks to much must not.
 func TestUnpackBomb(t *testing.T) {
 	const n = 64 << 20
-	p, err := newPacker(CompressZstd, n)
+	p, err := flow.NewPacker(CompressZstd, n)
 	if err != nil {
 		t.Fatal(err)
 	}
 	mem := make([]byte, n)
-	codec, stored := p.pack(mem, n)
-	var u unpacker
-	if _, err := u.unpack(codec, mem[:stored], 1<<20, 1<<20); !errors.Is(err, errPayload) {
+	codec, stored := p.Pack(mem, n)
+	var u flow.Unpacker
+	if _, err := u.Unpack(codec, mem[:stored], 1<<20, 1<<20); !errors.Is(err, flow.ErrPayload) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -62,10 +63,10 @@ func FuzzUnpack(f *testing.F) {
 		if len(b) > chunkBytes {
 			return
 		}
-		var u unpacker
-		defer u.close()
+		var u flow.Unpacker
+		defer u.Close()
 		for _, n := range []uint32{0, 5, chunkBytes} {
-			if out, err := u.unpack(wire.Codec(codec%3), b, n, chunkBytes); err == nil && len(out) > chunkBytes {
+			if out, err := u.Unpack(wire.Codec(codec%3), b, n, chunkBytes); err == nil && len(out) > chunkBytes {
 				t.Fatalf("%d bytes", len(out))
 			}
 		}

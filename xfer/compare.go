@@ -37,7 +37,7 @@ func (w *lander) compare(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (goo
 	same := false
 	if now != nil {
 		if known := e.trustedFile(); known != nil {
-			same = known.holds(x, &w.sink.session.terms)
+			same = known.holds(x, &w.sink.Session.Terms)
 		} else {
 			same, err = w.isSame(now, h, e, x)
 		}
@@ -69,7 +69,7 @@ func (w *lander) keepSame(e *sinkEntry, x *wire.Extent) error {
 // tempFor returns the file that what is the same goes into, or nil if none has been begun.
 // Of a file that gets longer one is begun at once.
 func (w *lander) tempFor(e *sinkEntry) (*chunker.Temp, error) {
-	if w.sink.session.terms.Has(wire.FlagAppend) {
+	if w.sink.Session.Terms.Has(wire.FlagAppend) {
 		return w.tempOf(e) // the entry has a token, so that never all are open
 	}
 	e.mu.Lock()
@@ -79,7 +79,7 @@ func (w *lander) tempFor(e *sinkEntry) (*chunker.Temp, error) {
 
 // isSame reads what stands in the place of an extent.
 func (w *lander) isSame(now standing, h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (bool, error) {
-	p := &w.sink.session.terms
+	p := &w.sink.Session.Terms
 	if int64(len(w.old)) < min(p.PieceBytes, e.Size) {
 		w.old = make([]byte, min(p.PieceBytes, e.Size))
 	}
@@ -100,7 +100,7 @@ func (w *lander) readStanding(now standing, h *wire.ChunkHeader, x *wire.Extent,
 	disk := w.onDisk(stat.Now())
 	defer disk.end()
 	if w.turn != nil && now.Uncached(x.Off, x.Length) {
-		now.Fetch(x.Off, min(comparedTo(h, x)-x.Off, maxComparedBytes(&w.sink.session.terms)))
+		now.Fetch(x.Off, min(comparedTo(h, x)-x.Off, maxComparedBytes(&w.sink.Session.Terms)))
 		disk.leaveTurn()
 	}
 	_, err := now.ReadAt(b, x.Off)
@@ -141,7 +141,7 @@ func (k *sink) standingOf(e *sinkEntry) (standing, error) {
 // possible: then nobody can change what was compared. Otherwise a copy is made only when
 // something differs (tempLocked).
 func (k *sink) openBasisLocked(e *sinkEntry) error {
-	p := &k.session.terms
+	p := &k.Session.Terms
 	if err := k.takeToken(e); errors.Is(err, errAllOpen) {
 		return nil // this piece comes anew, and another one may find room
 	} else if err != nil {
@@ -182,7 +182,7 @@ func (k *sink) openBasisLocked(e *sinkEntry) error {
 
 // isInPlace reports whether an entry is to be written into a file that is there.
 func (k *sink) isInPlace(e *sinkEntry) bool {
-	if !k.session.terms.Has(wire.FlagInPlace) {
+	if !k.Session.Terms.Has(wire.FlagInPlace) {
 		return false
 	}
 	now, err := k.store.Look(e.Path)
@@ -208,7 +208,7 @@ func (k *sink) endComparison(e *sinkEntry) {
 // notes that.
 func (w *lander) wantDifferent(e *sinkEntry, x *wire.Extent) (good bool, err error) {
 	k := w.sink
-	p := &k.session.terms
+	p := &k.Session.Terms
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.over {
@@ -225,7 +225,7 @@ func (w *lander) wantDifferent(e *sinkEntry, x *wire.Extent) (good bool, err err
 	if e.Size <= p.PieceBytes && e.basis != nil {
 		k.endComparison(e) // all of it comes
 	}
-	if most := mostWanted(k.session); k.wanted.Add(1) > most {
+	if most := mostWanted(k.Session); k.wanted.Add(1) > most {
 		return false, fmt.Errorf("%w: more than %d pieces are to be sent again", ErrProtocol, most)
 	}
 	if e.repairs == nil {
@@ -265,7 +265,7 @@ func (k *sink) heldBack(e *sinkEntry, temp *chunker.Temp, x *wire.Extent, data [
 
 // staysShort reports whether the last byte of an extent is to be left for later.
 func (k *sink) staysShort(e *sinkEntry, temp *chunker.Temp, x *wire.Extent) bool {
-	return k.session.terms.Has(wire.FlagAppend) && temp.InPlace() && x.Off+x.Length == e.Size
+	return k.Session.Terms.Has(wire.FlagAppend) && temp.InPlace() && x.Off+x.Length == e.Size
 }
 
 // holeMaker returns what makes a hole in a file. Finish makes the last byte of one that stays
@@ -322,7 +322,7 @@ func (w *lander) write(e *sinkEntry, to func(p []byte, off int64) (int, error), 
 // reports whether the file that stands there stays: it is then with the publisher or, in
 // a dry run, the entry has ended.
 func (k *sink) stayLocked(e *sinkEntry) (stays bool, err error) {
-	p, b := &k.session.terms, e.basis
+	p, b := &k.Session.Terms, e.basis
 	if p.Has(wire.FlagDryRun) {
 		k.endComparison(e)
 		if !e.comparison.differs {
@@ -357,7 +357,7 @@ func (k *sink) stayLocked(e *sinkEntry) (stays bool, err error) {
 
 // contentOf is what an entry's file must hold. All of the entry has been booked.
 func (k *sink) contentOf(e *sinkEntry) chunker.Content {
-	p := &k.session.terms
+	p := &k.Session.Terms
 	return chunker.Content{Hash: p.Hash, PieceBytes: p.PieceBytes, Root: e.Root}
 }
 

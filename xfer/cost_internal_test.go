@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"gdrcp/chunker"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/stat"
@@ -16,16 +17,16 @@ import (
 // what a single one does all the time has taken all the time.
 func TestTimeIsDividedByThoseThatCompute(t *testing.T) {
 	for _, c := range []struct{ processors, workers, want int }{{24, 2, 2}, {24, 96, 24}, {2, 8, 2}, {2, 1, 1}} {
-		s := session{Session: &link.Session{}, tally: &Tally{}, processors: c.processors}
-		s.workers.Store(int32(c.workers))
-		s.spent(stat.Disk, stat.Now()-int64(time.Hour)*int64(c.want))
-		if got := s.tally.Spent()[stat.Disk].Round(time.Minute); got != time.Hour {
+		s := flow.Session{Session: &link.Session{}, Tally: &Tally{}, Processors: c.processors}
+		s.Workers.Store(int32(c.workers))
+		s.Spent(stat.Disk, stat.Now()-int64(time.Hour)*int64(c.want))
+		if got := s.Tally.Spent()[stat.Disk].Round(time.Minute); got != time.Hour {
 			t.Errorf("%d workers on %d processors: %v, want an hour", c.workers, c.processors, got)
 		}
-		s.tally = &Tally{}
-		f := chunkReceiver{session: &s, counted: stat.Now() - int64(time.Hour)}
-		f.countIdleLocked() // no slot is busy
-		if got := s.tally.Spent()[stat.Wire].Round(time.Minute); got != time.Hour {
+		s.Tally = &Tally{}
+		f := flow.Receiver{Session: &s, Counted: stat.Now() - int64(time.Hour)}
+		f.CountIdleLocked() // no slot is busy
+		if got := s.Tally.Spent()[stat.Wire].Round(time.Minute); got != time.Hour {
 			t.Errorf("%d workers on %d processors were idle for %v, want an hour", c.workers, c.processors, got)
 		}
 	}
@@ -33,16 +34,16 @@ func TestTimeIsDividedByThoseThatCompute(t *testing.T) {
 
 // A session that wants a GPU has its workers, or if it gets none those of host memory.
 func TestWorkersOfTheRingThatWasMade(t *testing.T) {
-	s := session{Session: &link.Session{Link: &link.Link{Ring: &ring.Ring{}}}, terms: wire.Terms{Slots: 16, PieceBytes: 1 << 20}}
-	if got, want := s.ringWorkers(), min(16, chunker.DiskWorkers()); got != want {
+	s := flow.Session{Session: &link.Session{Link: &link.Link{Ring: &ring.Ring{}}}, Terms: wire.Terms{Slots: 16, PieceBytes: 1 << 20}}
+	if got, want := s.RingWorkers(), min(16, chunker.DiskWorkers()); got != want {
 		t.Errorf("%d workers in host memory, want %d", got, want)
 	}
 	s.Link.Ring.Device = &ring.Device{Workers: make([]*ring.Worker, 4)}
-	if got := s.ringWorkers(); got != 4 {
+	if got := s.RingWorkers(); got != 4 {
 		t.Errorf("%d workers of a GPU, want 4", got)
 	}
-	s.terms.Slots = 1
-	if got := s.ringWorkers(); got != 1 {
+	s.Terms.Slots = 1
+	if got := s.RingWorkers(); got != 1 {
 		t.Errorf("%d workers for one slot in a GPU, want 1", got)
 	}
 }
@@ -50,18 +51,18 @@ func TestWorkersOfTheRingThatWasMade(t *testing.T) {
 // A peer tells its cost once, if it was asked, and within bounds.
 func TestHeardCost(t *testing.T) {
 	body := (&Cost{CPU: 5}).Encode()
-	var unasked session
-	if err := unasked.heardCost(body); !errors.Is(err, wire.ErrProtocol) || unasked.costs.theirs.Load() != nil {
+	var unasked flow.Session
+	if err := unasked.HeardCost(body); !errors.Is(err, wire.ErrProtocol) || unasked.Costs.Theirs.Load() != nil {
 		t.Errorf("unasked: %v", err)
 	}
-	asked := session{Session: &link.Session{}, costs: costs{asked: true}}
-	if err := asked.heardCost([]byte{1}); !errors.Is(err, wire.ErrProtocol) {
+	asked := flow.Session{Session: &link.Session{}, Costs: flow.Costs{Asked: true}}
+	if err := asked.HeardCost([]byte{1}); !errors.Is(err, wire.ErrProtocol) {
 		t.Errorf("cut off: %v", err)
 	}
-	if err := asked.heardCost(body); err != nil || asked.costs.theirs.Load().CPU != 5 {
-		t.Errorf("asked: %v, %+v", err, asked.costs.theirs.Load())
+	if err := asked.HeardCost(body); err != nil || asked.Costs.Theirs.Load().CPU != 5 {
+		t.Errorf("asked: %v, %+v", err, asked.Costs.Theirs.Load())
 	}
-	if err := asked.heardCost(body); !errors.Is(err, wire.ErrProtocol) {
+	if err := asked.HeardCost(body); !errors.Is(err, wire.ErrProtocol) {
 		t.Errorf("again: %v", err)
 	}
 }

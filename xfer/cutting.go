@@ -25,7 +25,7 @@ const (
 type cutting struct {
 	large []*srcEntry
 	most  int // of large
-	// turn is the place in large of the file that the next extent comes from. Behind them
+	// Turn is the place in large of the file that the next extent comes from. Behind them
 	// all is the turn of the small ones.
 	turn int
 }
@@ -111,8 +111,8 @@ func (s *source) nextTurnLocked(c *outChunk) {
 }
 
 func (s *source) nextFile() *srcEntry {
-	s.sender.mu.Lock()
-	defer s.sender.mu.Unlock()
+	s.sender.Mu.Lock()
+	defer s.sender.Mu.Unlock()
 	return s.nextFileLocked()
 }
 
@@ -126,7 +126,7 @@ func (s *source) pastFileLocked(e *srcEntry) {
 }
 
 func (s *source) pastFile(e *srcEntry) {
-	s.sender.mu.Lock()
+	s.sender.Mu.Lock()
 	s.pastFileLocked(e)
-	s.sender.mu.Unlock()
+	s.sender.Mu.Unlock()
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
@@ -16,7 +17,7 @@ const smallBytes, someLargeBytes = 1 << 20, largeBytes + 5
 // cutSource is a source with accepted files of these sizes.
 func cutSource(transfers int, sizes ...int64) *source {
 	terms := wire.Terms{ChunkBytes: 1 << 20, PieceBytes: 1 << 20, Slots: 4, Transfers: transfers}
-	s := newSource(&session{Session: &link.Session{}, terms: terms}, nil, nil, nil)
+	s := newSource(&flow.Session{Session: &link.Session{}, Terms: terms}, nil, nil, nil)
 	for id, size := range sizes {
 		s.window.table[id] = &srcEntry{entryState: entryState{id: uint64(id), AnnouncedEntry: wire.AnnouncedEntry{Entry: manifest.Entry{Type: manifest.File, Size: size}}}}
 	}

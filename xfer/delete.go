@@ -50,7 +50,7 @@ func (d deleteCounts) forLaterTry(again, anew bool) deleteCounts {
 // before that what is in the way of an entry. At a sink nothing is lost.
 func (a *copyResults) mayHaveDeleted(role conversation, before int64) bool {
 	s, ok := role.(*source)
-	if !ok || a.dry || !s.session.terms.Has(wire.FlagDelete) {
+	if !ok || a.dry || !s.Session.Terms.Has(wire.FlagDelete) {
 		return false
 	}
 	return a.deletes.deleted > before || !a.deletes.unlisted && s.hasSentAll()
@@ -146,15 +146,15 @@ type deletion struct {
 
 // beginDeletion prepares the deletion where the options want one.
 func (k *sink) beginDeletion(ctx context.Context) {
-	if k.session.terms.Has(wire.FlagWhole) {
+	if k.Session.Terms.Has(wire.FlagWhole) {
 		k.beginWhole(ctx)
 	}
-	if !k.session.terms.Has(wire.FlagDelete) {
+	if !k.Session.Terms.Has(wire.FlagDelete) {
 		return
 	}
 	d := &deletion{sink: k, ctx: ctx, sent: time.Now()}
 	k.store.AllowDelete(chunker.DeleteRules{
-		DryRun: k.session.terms.Has(wire.FlagDryRun), StaysOn: k.session.terms.Has(wire.FlagOneFileSystem), Most: k.session.terms.MostDeleted(), Protects: d.protects, Stop: ctx.Done(),
+		DryRun: k.Session.Terms.Has(wire.FlagDryRun), StaysOn: k.Session.Terms.Has(wire.FlagOneFileSystem), Most: k.Session.Terms.MostDeleted(), Protects: d.protects, Stop: ctx.Done(),
 		Told: d.removed, Looked: d.looked, Unsure: k.results.isUnlisted,
 	})
 	d.surplus = k.store.Surplus()
@@ -163,7 +163,7 @@ func (k *sink) beginDeletion(ctx context.Context) {
 
 // protects reports whether the filter rules protect a path from deletion.
 func (d *deletion) protects(path string, isDir, doomed bool) bool {
-	if d.sink.session.rules == nil {
+	if d.sink.Session.Rules == nil {
 		return false
 	}
 	d.rulesMu.Lock()
@@ -172,10 +172,10 @@ func (d *deletion) protects(path string, isDir, doomed bool) bool {
 		// As in rsync, patterns begin where they do at the source, and paths are those
 		// at the destination.
 		place := filter.Place{Dir: d.sink.store.Top()}
-		if d.sink.session.terms.Name != "." && d.sink.session.terms.Flags&wire.FlagMany == 0 {
-			place.Name = d.sink.session.terms.Name
+		if d.sink.Session.Terms.Name != "." && d.sink.Session.Terms.Flags&wire.FlagMany == 0 {
+			place.Name = d.sink.Session.Terms.Name
 		}
-		d.matcher = d.sink.session.rules.Matcher(place)
+		d.matcher = d.sink.Session.Rules.Matcher(place)
 	}
 	return d.matcher.Protects(path, isDir, doomed)
 }
@@ -348,15 +348,15 @@ func (d *deletion) looked() {
 // sendLocked tells the source the collected outcomes. Without any, the message is
 // empty.
 func (d *deletion) sendLocked() {
-	if d.err == nil && (!d.whole || d.sink.session.knowsReplaced) {
-		d.err = d.sink.session.Ctl.Send(d.ctx, wire.MsgDeleted, d.batch)
+	if d.err == nil && (!d.whole || d.sink.Session.KnowsReplaced) {
+		d.err = d.sink.Session.Ctl.Send(d.ctx, wire.MsgDeleted, d.batch)
 	}
 	d.batch, d.sent = d.batch[:0], time.Now()
 }
 
 // hearDeleted takes the outcomes of the sink's deletion.
 func (s *source) hearDeleted(body []byte) error {
-	if !s.session.terms.Has(wire.FlagDelete | wire.FlagWhole) {
+	if !s.Session.Terms.Has(wire.FlagDelete | wire.FlagWhole) {
 		return fmt.Errorf("%w: the peer deleted files, but deletion was not asked for", ErrProtocol)
 	}
 	s.tally.Step()

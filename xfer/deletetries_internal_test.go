@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
@@ -30,7 +31,7 @@ func TestDeletionsThatNobodyHeard(t *testing.T) {
 	} {
 		tries := NewTries()
 		first := tryOf(t, tries, c.flags)
-		src := &source{session: &session{Session: &link.Session{}, terms: wire.Terms{Flags: c.flags}}}
+		src := &source{Session: &flow.Session{Session: &link.Session{}, Terms: wire.Terms{Flags: c.flags}}}
 		e := &srcEntry{committed: c.sent}
 		e.Entry = manifest.Entry{Path: "a", Type: manifest.File}
 		src.window.table[0], src.window.ended = e, c.ended

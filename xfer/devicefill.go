@@ -3,6 +3,7 @@ package xfer
 import (
 	"context"
 
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
@@ -15,7 +16,7 @@ import (
 type deviceFiller struct {
 	src   *source
 	gpu   *ring.Worker
-	pack  *packer
+	pack  *flow.Packer
 	batch []*outSlot
 	asked []hashedExtent // in the order of the launch's jobs
 	own   pieceBuffer
@@ -28,11 +29,11 @@ type hashedExtent struct {
 }
 
 // fillDevice is fill for slots in GPU memory.
-func (s *source) fillDevice(ctx context.Context, worker int, pack *packer) error {
-	if worker >= len(s.session.Link.Ring.Device.Workers) {
+func (s *source) fillDevice(ctx context.Context, worker int, pack *flow.Packer) error {
+	if worker >= len(s.Session.Link.Ring.Device.Workers) {
 		return nil
 	}
-	f := deviceFiller{src: s, gpu: s.session.Link.Ring.Device.Workers[worker], pack: pack, batch: make([]*outSlot, 0, s.session.Link.Ring.Device.Batch)}
+	f := deviceFiller{src: s, gpu: s.Session.Link.Ring.Device.Workers[worker], pack: pack, batch: make([]*outSlot, 0, s.Session.Link.Ring.Device.Batch)}
 	for {
 		slot, err := s.nextFill(ctx, nil)
 		if slot == nil || err != nil {
@@ -55,11 +56,11 @@ func (f *deviceFiller) collect(first *outSlot) {
 	f.batch = append(f.batch[:0], first)
 	for len(f.batch) < cap(f.batch) {
 		select {
-		case _, more := <-f.src.jobs.ready:
+		case _, more := <-f.src.jobs.Ready:
 			if !more {
 				return
 			}
-			f.batch = append(f.batch, f.src.jobs.next(nil))
+			f.batch = append(f.batch, f.src.jobs.Next(nil))
 		default:
 			return
 		}
@@ -90,18 +91,18 @@ func (f *deviceFiller) fill() error {
 	if err := w.Wait(); err != nil {
 		return err
 	}
-	f.src.session.spent(stat.Digests, from)
+	f.src.Session.Spent(stat.Digests, from)
 	for n, a := range f.asked {
 		f.src.digested(a.chunk, a.extent, w.Hasher.Digest(n))
-		if a.chunk.again {
+		if a.chunk.Again {
 			a.chunk.Of.files[a.extent].mark(&a.chunk.Extents[a.extent])
 		}
 	}
 	for _, slot := range f.batch {
-		c := &slot.chunk
+		c := &slot.Chunk
 		c.Codec, c.StoredBytes = wire.CodecPlain, c.PlainBytes
 		if !w.Device.Direct() {
-			c.Codec, c.StoredBytes = f.pack.pack(f.src.session.Link.Ring.Slot(slot.index), int(c.PlainBytes))
+			c.Codec, c.StoredBytes = f.pack.Pack(f.src.Session.Link.Ring.Slot(slot.Index), int(c.PlainBytes))
 		}
 	}
 	return nil
@@ -111,19 +112,19 @@ func (f *deviceFiller) fill() error {
 // RDMA device does not reach that slot, bring also begins to copy the chunk from there
 // to the host's slot.
 func (f *deviceFiller) bring(slot *outSlot, b *ring.Bounce) error {
-	w, c := f.gpu, &slot.chunk
-	at := w.At(slot.index)
+	w, c := f.gpu, &slot.Chunk
+	at := w.At(slot.Index)
 	f.src.fillChunk(nil, c, b.Mem, &f.own, func(i int) {
 		if w.Hasher == nil {
 			f.src.digested(c, i, f.src.digestOf(c, i, b.Mem))
 			return
 		}
-		w.Jobs = append(w.Jobs, ring.HashJob(w.Device.Slots, at, &c.Extents[i], &f.src.session.terms, c.Of.files[i].Size))
+		w.Jobs = append(w.Jobs, ring.HashJob(w.Device.Slots, at, &c.Extents[i], &f.src.Session.Terms, c.Of.files[i].Size))
 		f.asked = append(f.asked, hashedExtent{c, i})
 	})
 	err := w.Stream.ToDevice(w.Device.Slots, at, b.Mem[:c.PlainBytes])
 	if err == nil && !w.Device.Direct() {
-		err = w.Stream.ToHost(f.src.session.Link.Ring.Slot(slot.index)[:c.PlainBytes], w.Device.Slots, at)
+		err = w.Stream.ToHost(f.src.Session.Link.Ring.Slot(slot.Index)[:c.PlainBytes], w.Device.Slots, at)
 	}
 	if err != nil {
 		return err

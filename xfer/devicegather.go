@@ -9,6 +9,7 @@ import (
 
 	"gdrcp/gpu"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
@@ -23,7 +24,7 @@ const gatherDeviceTime = 200 * time.Microsecond
 // offset at on. The gatherer owns it first, then one writer.
 type deviceLanding struct {
 	chunk   landing
-	a       filledSlot
+	a       flow.Filled
 	r       wire.ReturnedSlot
 	mem     *gpu.Memory
 	at      int
@@ -70,7 +71,7 @@ func (d *deviceLandings) take() *deviceLanding {
 type deviceGatherer struct {
 	sink    *sink
 	gpu     *ring.Worker
-	unpack  unpacker
+	unpack  flow.Unpacker
 	timer   *time.Timer
 	batch   []*deviceLanding // cap: the largest batch
 	digests [][32]byte       // of the batch's jobs
@@ -80,7 +81,7 @@ type deviceGatherer struct {
 func (k *sink) gatherDevice(ctx context.Context, w *ring.Worker) error {
 	g := &deviceGatherer{sink: k, gpu: w, timer: time.NewTimer(gatherDeviceTime), batch: make([]*deviceLanding, 0, w.Device.Batch)}
 	defer g.timer.Stop()
-	defer g.unpack.close()
+	defer g.unpack.Close()
 	for {
 		if err := g.begin(ctx); err != nil {
 			return err
@@ -103,7 +104,7 @@ func (g *deviceGatherer) begin(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	defer func() { <-g.sink.device.gathering }()
-	a, err := g.sink.receiver.awaitSlot(ctx, nil)
+	a, err := g.sink.receiver.AwaitSlot(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -119,7 +120,7 @@ func (g *deviceGatherer) begin(ctx context.Context) error {
 // gather fills the batch, beginning with a, with what is there. While the writers have other
 // chunks it waits for more, until the batch is full, or gatherDeviceTime is over, or nothing
 // can arrive.
-func (g *deviceGatherer) gather(ctx context.Context, a filledSlot) error {
+func (g *deviceGatherer) gather(ctx context.Context, a flow.Filled) error {
 	g.batch = g.batch[:0]
 	g.timer.Reset(gatherDeviceTime)
 	for {
@@ -130,17 +131,17 @@ func (g *deviceGatherer) gather(ctx context.Context, a filledSlot) error {
 			return nil
 		}
 		select {
-		case <-g.sink.receiver.work.ready:
-			a = g.sink.receiver.work.next(nil)
+		case <-g.sink.receiver.Work.Ready:
+			a = g.sink.receiver.Work.Next(nil)
 			continue
 		default:
 		}
-		if g.gpu.Device.Digests == nil || len(g.sink.device.gathered) == 0 || g.sink.receiver.isFull() {
+		if g.gpu.Device.Digests == nil || len(g.sink.device.gathered) == 0 || g.sink.receiver.IsFull() {
 			return nil
 		}
 		select {
-		case <-g.sink.receiver.work.ready:
-			a = g.sink.receiver.work.next(nil)
+		case <-g.sink.receiver.Work.Ready:
+			a = g.sink.receiver.Work.Next(nil)
 		case <-g.timer.C:
 			return nil
 		case <-ctx.Done():
@@ -150,9 +151,9 @@ func (g *deviceGatherer) gather(ctx context.Context, a filledSlot) error {
 }
 
 // add takes a chunk into the batch, if the chunk's turn has come and its header is whole.
-func (g *deviceGatherer) add(a filledSlot) error {
+func (g *deviceGatherer) add(a flow.Filled) error {
 	l := g.sink.device.take()
-	l.a, l.r, l.damaged = a, wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation}, false
+	l.a, l.r, l.damaged = a, wire.ReturnedSlot{Slot: uint32(a.Slot), Generation: a.Generation}, false
 	done, err := g.sink.open(&l.chunk, a, &l.r)
 	switch {
 	case err != nil:
@@ -164,7 +165,7 @@ func (g *deviceGatherer) add(a filledSlot) error {
 	r := l.r
 	g.sink.device.idle <- l
 	if done {
-		g.sink.receiver.giveBack(r)
+		g.sink.receiver.GiveBack(r)
 	}
 	return nil
 }
@@ -210,7 +211,7 @@ func (g *deviceGatherer) bring(ctx context.Context) error {
 		if l.chunk.header.Codec != wire.CodecPlain {
 			return fmt.Errorf("%w: chunk %d is compressed, which was not agreed", ErrProtocol, l.chunk.header.ID)
 		}
-		l.mem, l.at = g.gpu.Device.Slots, g.gpu.At(l.a.slot)
+		l.mem, l.at = g.gpu.Device.Slots, g.gpu.At(l.a.Slot)
 		private := g.gpu.Device.Private
 		if private == nil {
 			continue
@@ -228,7 +229,7 @@ func (g *deviceGatherer) flush(ctx context.Context) error {
 	for _, l := range slices.Backward(g.batch) {
 		// A chunk of empty files brings no bytes. The chunks before it may bring some.
 		if n := l.chunk.header.StoredBytes; n > 0 {
-			return g.sink.session.Link.Ring.Flush(ctx, l.a.slot, int(n))
+			return g.sink.Session.Link.Ring.Flush(ctx, l.a.Slot, int(n))
 		}
 	}
 	return nil
@@ -236,23 +237,23 @@ func (g *deviceGatherer) flush(ctx context.Context) error {
 
 // stage begins to copy a chunk from the host's slot to the GPU's, where the peer can no
 // longer reach it.
-func (k *sink) stage(w *ring.Worker, u *unpacker, l *deviceLanding) error {
-	h, slot := &l.chunk.header, k.session.Link.Ring.Slot(l.a.slot)
-	plain, err := u.unseal(k.receiver.seals, h, slot[:h.StoredBytes], k.session.terms.ChunkBytes)
+func (k *sink) stage(w *ring.Worker, u *flow.Unpacker, l *deviceLanding) error {
+	h, slot := &l.chunk.header, k.Session.Link.Ring.Slot(l.a.Slot)
+	plain, err := u.Unseal(k.receiver.Seals, h, slot[:h.StoredBytes], k.Session.Terms.ChunkBytes)
 	if err == nil {
-		plain, err = u.unpack(h.Codec, plain, h.PlainBytes, k.session.terms.ChunkBytes)
+		plain, err = u.Unpack(h.Codec, plain, h.PlainBytes, k.Session.Terms.ChunkBytes)
 	}
-	if l.damaged = errors.Is(err, errPayload); l.damaged {
+	if l.damaged = errors.Is(err, flow.ErrPayload); l.damaged {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if h.Codec != wire.CodecPlain || k.receiver.seals != nil {
+	if h.Codec != wire.CodecPlain || k.receiver.Seals != nil {
 		// The GPU copies from the slot, because the slot is pinned.
 		plain = slot[:copy(slot, plain)]
 	}
-	l.mem, l.at = w.Device.Slots, w.At(l.a.slot)
+	l.mem, l.at = w.Device.Slots, w.At(l.a.Slot)
 	return w.Stream.ToDevice(l.mem, l.at, plain)
 }
 
@@ -274,7 +275,7 @@ func (g *deviceGatherer) ask() error {
 			}
 			l.jobs = append(l.jobs, job)
 		}
-		if plain > int64(g.sink.session.terms.ChunkBytes) {
+		if plain > int64(g.sink.Session.Terms.ChunkBytes) {
 			return fmt.Errorf("%w: chunk %d has extents of %d bytes", ErrProtocol, l.chunk.header.ID, plain)
 		}
 	}
@@ -296,6 +297,6 @@ func (g *deviceGatherer) jobOf(l *deviceLanding, x *wire.Extent) (int, error) {
 	if x.SlotOff%extentAlign != 0 {
 		return noJob, fmt.Errorf("%w: an extent at byte %d of its chunk", ErrProtocol, x.SlotOff)
 	}
-	g.gpu.Jobs = append(g.gpu.Jobs, ring.HashJob(l.mem, l.at, x, &g.sink.session.terms, e.fileBytes()))
+	g.gpu.Jobs = append(g.gpu.Jobs, ring.HashJob(l.mem, l.at, x, &g.sink.Session.Terms, e.fileBytes()))
 	return len(g.gpu.Jobs) - 1, nil
 }

@@ -17,7 +17,7 @@ type deviceWriter struct {
 
 // drainDevice is drainSlots for slots in GPU memory. The first workers are gatherers.
 func (k *sink) drainDevice(ctx context.Context, worker int) error {
-	r := k.session.Link.Ring
+	r := k.Session.Link.Ring
 	d := r.Device
 	if worker >= len(d.Gatherers)+len(d.Workers) {
 		return nil
@@ -26,8 +26,8 @@ func (k *sink) drainDevice(ctx context.Context, worker int) error {
 	if worker < len(d.Gatherers) {
 		return k.gatherDevice(ctx, d.Gatherers[worker])
 	}
-	w := &deviceWriter{sink: k, lander: lander{sink: k, writers: k.session.ringWorkers()}, gpu: d.Workers[worker-len(d.Gatherers)]}
-	defer w.lander.unpack.close()
+	w := &deviceWriter{sink: k, lander: lander{sink: k, writers: k.Session.RingWorkers()}, gpu: d.Workers[worker-len(d.Gatherers)]}
+	defer w.lander.unpack.Close()
 	for {
 		select {
 		case l := <-k.device.gathered:
@@ -36,7 +36,7 @@ func (k *sink) drainDevice(ctx context.Context, worker int) error {
 			}
 			r := l.r
 			k.device.idle <- l
-			k.receiver.giveBack(r)
+			k.receiver.GiveBack(r)
 			if err := w.lander.drain(); err != nil {
 				return err
 			}
@@ -60,14 +60,14 @@ func (w *deviceWriter) land(ctx context.Context, l *deviceLanding) error {
 		x := &h.Extents[i]
 		data := mem[x.SlotOff : int64(x.SlotOff)+x.Length]
 		if w.digests() {
-			return data, w.sink.session.terms.DigestOf(x, e.fileBytes(), data) == x.Digest
+			return data, w.sink.Session.Terms.DigestOf(x, e.fileBytes(), data) == x.Digest
 		}
 		return data, l.jobs[i] != noJob && l.digests[i] == x.Digest
 	})
 	if err != nil {
 		return err
 	}
-	return w.sink.session.limit.Wait(ctx, int64(h.StoredBytes), w.sink.tally.Step)
+	return w.sink.Session.Limit.Wait(ctx, int64(h.StoredBytes), w.sink.tally.Step)
 }
 
 // digests reports whether the processor digests, not the GPU.

@@ -32,10 +32,10 @@ func (a *copyResults) wroteBy(b DiskIO) {
 
 // tellUse tells the source what the copy took of this end.
 func (k *sink) tellUse(ctx context.Context) error {
-	if err := k.tellWritten(func(t wire.MsgType, b []byte) error { return k.session.Ctl.Send(ctx, t, b) }); err != nil {
+	if err := k.tellWritten(func(t wire.MsgType, b []byte) error { return k.Session.Ctl.Send(ctx, t, b) }); err != nil {
 		return err
 	}
-	return k.session.tellCost(ctx)
+	return k.Session.TellCost(ctx)
 }
 
 // tellWritten tells the source how files were written, where that is not the way that the
@@ -59,12 +59,12 @@ func (s *source) tellUse(ctx context.Context) error {
 		b := diskIOOf(s.tree.Read())
 		s.results.readBy(b)
 		if !b.CacheOnly() {
-			if err := s.session.Ctl.Send(ctx, wire.MsgRead, b.Encode()); err != nil {
+			if err := s.Session.Ctl.Send(ctx, wire.MsgRead, b.Encode()); err != nil {
 				return err
 			}
 		}
 	}
-	return s.session.tellCost(ctx)
+	return s.Session.TellCost(ctx)
 }
 
 // hearRead takes the source's message. It is text for people: this end does not act on it.
@@ -79,9 +79,9 @@ func (k *sink) hearRead(body []byte) error {
 // hearWritten takes tellWritten's message. It is text for people: this end does not act on
 // it.
 func (s *source) hearWritten(body []byte) error {
-	s.sender.mu.Lock()
+	s.sender.Mu.Lock()
 	atTheEnd := s.window.rootsSent
-	s.sender.mu.Unlock()
+	s.sender.Mu.Unlock()
 	b, err := diskIOAtTheEnd(body, atTheEnd, "written")
 	if err == nil {
 		s.results.wroteBy(b)

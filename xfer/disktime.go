@@ -22,7 +22,7 @@ func (w *lander) onDisk(from int64) (d diskTime) {
 // leaveTurn gives up the worker's turn, if it takes turns.
 func (d *diskTime) leaveTurn() {
 	if d.lander.turn != nil {
-		d.lander.turn.leave()
+		d.lander.turn.Leave()
 		d.waits = true
 	}
 }
@@ -30,8 +30,8 @@ func (d *diskTime) leaveTurn() {
 // takeTurn waits for the turn again. What that takes is not the disk's time.
 func (d *diskTime) takeTurn() {
 	if d.waits {
-		d.lander.sink.session.waited(stat.Disk, d.from)
-		d.lander.turn.take()
+		d.lander.sink.Session.Waited(stat.Disk, d.from)
+		d.lander.turn.Take()
 		d.from, d.waits = stat.Now(), false
 	}
 }

@@ -194,7 +194,7 @@ type srcEntry struct {
 	// rootAgain is the root by the second reading of a file of several extents that has
 	// grown, or nil. It is set before the file's last extent is committed.
 	rootAgain *manifest.Digest
-	// packed is how far the file has been cut into extents. It belongs to the packer.
+	// Packed is how far the file has been cut into extents. It belongs to the packer.
 	packed int64
 	// unwanted says that the sink wants no data of the file. Guarded by the
 	// chunkSender's lock.

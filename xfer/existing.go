@@ -72,20 +72,20 @@ func (o *Options) maxDelete() uint64 {
 // run every entry. The end of a file counts only once the source has been told that the
 // file's data is not wanted. An error ends the session.
 func (k *sink) decide(e *sinkEntry) (done bool, err error) {
-	if e.Type == manifest.File && k.session.terms.HasSettled(e.Path) && k.stillHas(e) {
+	if e.Type == manifest.File && k.Session.Terms.HasSettled(e.Path) && k.stillHas(e) {
 		k.tryAgain(e)
 		e.problem = &wire.Exception{Entry: e.id, Outcome: Kept, Text: "settled in an earlier try"}
 	} else if why, same := k.keeps(e); why != "" {
 		e.problem = &wire.Exception{Entry: e.id, Outcome: Kept, Text: why}
 		k.keepNames(e, same != nil)
-		if same != nil && !k.session.terms.Has(wire.FlagDryRun|wire.FlagWhole) {
+		if same != nil && !k.Session.Terms.Has(wire.FlagDryRun|wire.FlagWhole) {
 			if err := k.store.Settle(&e.Entry, e.attrs, *same); err != nil {
 				e.problem = &wire.Exception{Entry: e.id, Outcome: Failed, Text: err.Error()}
 			}
 		}
 	} else if err := k.checkWritable(e); err != nil {
 		return false, err
-	} else if !k.session.terms.Has(wire.FlagDryRun) {
+	} else if !k.Session.Terms.Has(wire.FlagDryRun) {
 		return false, nil
 	} else if err := k.try(e); err != nil {
 		e.problem = &wire.Exception{Entry: e.id, Outcome: outcomeOf(err), Text: err.Error()}
@@ -106,7 +106,7 @@ func (k *sink) checkWritable(e *sinkEntry) error {
 		return nil
 	}
 	err := k.store.CheckWritable()
-	if err != nil && e.Type == manifest.File && (k.isInPlace(e) || k.session.terms.Has(wire.FlagChecksum) && k.basisPieces(e) > 0) {
+	if err != nil && e.Type == manifest.File && (k.isInPlace(e) || k.Session.Terms.Has(wire.FlagChecksum) && k.basisPieces(e) > 0) {
 		return nil
 	}
 	return err
@@ -115,7 +115,7 @@ func (k *sink) checkWritable(e *sinkEntry) error {
 // tryAgain has a dry run count again what would make room for a file that an earlier try has
 // settled: each try counts deletions from none.
 func (k *sink) tryAgain(e *sinkEntry) {
-	if !k.session.terms.Has(wire.FlagDryRun) || !k.session.terms.Has(wire.FlagDelete) {
+	if !k.Session.Terms.Has(wire.FlagDryRun) || !k.Session.Terms.Has(wire.FlagDelete) {
 		return
 	}
 	if why, _ := k.keeps(e); why == "" {
@@ -140,10 +140,10 @@ func (k *sink) try(e *sinkEntry) error {
 // are those of rsync. A file that cannot be looked at is not kept: the next step meets
 // the same error.
 func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
-	if !k.session.terms.Has(wire.FlagsKeeping) {
+	if !k.Session.Terms.Has(wire.FlagsKeeping) {
 		return "", nil
 	}
-	if why := k.session.terms.Sizes.Keeps(&e.Entry); why != "" {
+	if why := k.Session.Terms.Sizes.Keeps(&e.Entry); why != "" {
 		if now, err := k.store.Look(e.Path); err == nil && !now.Exists {
 			why = notThere + " and " + why
 		}
@@ -158,13 +158,13 @@ func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 	now, err := k.store.Look(e.Path)
 	switch {
 	case err != nil:
-	case !now.Exists && k.session.terms.Has(wire.FlagExisting):
+	case !now.Exists && k.Session.Terms.Has(wire.FlagExisting):
 		return notThere, nil
 	case !now.Exists:
-	case k.session.terms.Has(wire.FlagIgnoreExisting) && (e.Type != manifest.Dir || now.Type != manifest.Dir):
+	case k.Session.Terms.Has(wire.FlagIgnoreExisting) && (e.Type != manifest.Dir || now.Type != manifest.Dir):
 		return k.keptAs("exists", e, &now), nil
 	case e.Type != manifest.File || now.Type != manifest.File:
-	case k.session.terms.Has(wire.FlagUpdate) && isNewer(&now, e):
+	case k.Session.Terms.Has(wire.FlagUpdate) && isNewer(&now, e):
 		return "newer", nil
 	case e.isLink():
 		// As in rsync, a name is linked even where the file there is the same.
@@ -172,7 +172,7 @@ func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 		if why := k.passes(e, &now); why != "" {
 			return why, &now
 		}
-		if k.session.terms.Has(wire.FlagAppend) && now.Size >= e.Size {
+		if k.Session.Terms.Has(wire.FlagAppend) && now.Size >= e.Size {
 			return k.keptAs("not shorter", e, &now), nil
 		}
 	}
@@ -182,7 +182,7 @@ func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 // lookAhead has the store look for the files of a message all at once, where to look for one
 // after the other would take long. What is wrong with the message is told by who hears it.
 func (k *sink) lookAhead(body []byte) {
-	if !k.session.terms.Has(wire.FlagsKeeping) || !k.store.LooksAreSlow() {
+	if !k.Session.Terms.Has(wire.FlagsKeeping) || !k.store.LooksAreSlow() {
 		return
 	}
 	var paths []string
@@ -206,7 +206,7 @@ func isLeftOut(x *wire.Exception) bool {
 // keepsLater keeps a file at the destination that is newer by the time that the entry's
 // file gets its name.
 func (k *sink) keepsLater(e *sinkEntry) {
-	if k.session.terms.Has(wire.FlagUpdate) {
+	if k.Session.Terms.Has(wire.FlagUpdate) {
 		e.temp.KeepIf(func(now chunker.Standing) bool { return now.Type == manifest.File && isNewer(&now, e) })
 	}
 }
@@ -223,9 +223,9 @@ func isNewer(now *chunker.Standing, e *sinkEntry) bool {
 func (k *sink) passes(e *sinkEntry, now *chunker.Standing) string {
 	switch {
 	case now.Size != e.Size:
-	case k.session.terms.Has(wire.FlagSameStays|wire.FlagSizeStays) && k.hasTime(e, now):
+	case k.Session.Terms.Has(wire.FlagSameStays|wire.FlagSizeStays) && k.hasTime(e, now):
 		return sameTimeAndSize
-	case k.session.terms.Has(wire.FlagSizeStays):
+	case k.Session.Terms.Has(wire.FlagSizeStays):
 		return "same size"
 	}
 	return ""
@@ -245,7 +245,7 @@ func (k *sink) keptAs(rule string, e *sinkEntry, now *chunker.Standing) string {
 
 // hasTime reports whether a file has the time that the copy gives the entry's.
 func (k *sink) hasTime(e *sinkEntry, now *chunker.Standing) bool {
-	return k.session.terms.Has(wire.FlagTimes) && now.HasTime(e.MtimeNs)
+	return k.Session.Terms.Has(wire.FlagTimes) && now.HasTime(e.MtimeNs)
 }
 
 // seconds rounds a time down to whole seconds.
@@ -276,7 +276,7 @@ func (k *sink) tellUnwanted(ctx context.Context, entries []*sinkEntry) error {
 		next = entries[i].id + uint64(n)
 		i += n
 	}
-	if err := k.session.Ctl.Send(ctx, wire.MsgUnwanted, body); err != nil {
+	if err := k.Session.Ctl.Send(ctx, wire.MsgUnwanted, body); err != nil {
 		return err
 	}
 	for _, e := range entries {
@@ -294,18 +294,18 @@ func errUnwanted(e *sinkEntry) error {
 
 // hearUnwanted takes the entries whose data the source is not to send.
 func (s *source) hearUnwanted(body []byte) error {
-	all := s.session.terms.Has(wire.FlagsKeeping | wire.FlagDryRun)
-	if !all && s.session.terms.Settled == "" {
+	all := s.Session.Terms.Has(wire.FlagsKeeping | wire.FlagDryRun)
+	if !all && s.Session.Terms.Settled == "" {
 		return fmt.Errorf("%w: entries not wanted, and all were to be copied", ErrProtocol)
 	}
-	s.sender.mu.Lock()
-	defer s.sender.mu.Unlock()
+	s.sender.Mu.Lock()
+	defer s.sender.Mu.Unlock()
 	return wire.DecodeUnwanted(body, s.window.announced, func(id uint64) error {
 		if id < s.window.accepted || id < s.window.settled {
 			return fmt.Errorf("%w: entry %d refused after it was accepted", ErrProtocol, id)
 		}
 		e := s.window.table[id%entryWindow]
-		if e == nil || e.id != id || e.Type != manifest.File || e.unwanted || !all && !s.session.terms.HasSettled(e.Path) {
+		if e == nil || e.id != id || e.Type != manifest.File || e.unwanted || !all && !s.Session.Terms.HasSettled(e.Path) {
 			return fmt.Errorf("%w: entry %d not wanted, which is no file, or not wanted twice", ErrProtocol, id)
 		}
 		e.unwanted = true
@@ -318,19 +318,19 @@ func (s *source) hearUnwanted(body []byte) error {
 // been sent. The sink may say that it kept such an entry or, in a dry run, that it
 // would copy it.
 func (s *source) checkUnsent(e *srcEntry, x *wire.Exception) error {
-	s.sender.mu.Lock()
+	s.sender.Mu.Lock()
 	sent, unwanted := e.committed, e.unwanted
-	s.sender.mu.Unlock()
+	s.sender.Mu.Unlock()
 	switch {
 	case x != nil && x.Outcome == Kept:
-		if e.comparison.pieces > 0 && s.session.terms.Has(wire.FlagDryRun) && sent {
+		if e.comparison.pieces > 0 && s.Session.Terms.Has(wire.FlagDryRun) && sent {
 			return nil
 		}
-		if unwanted && s.session.terms.HasSettled(e.Path) || s.session.terms.Has(wire.FlagsKeeping) && (unwanted || e.Type != manifest.File || e.isLink()) || s.session.terms.Has(wire.FlagsKeepingLater) && sent {
+		if unwanted && s.Session.Terms.HasSettled(e.Path) || s.Session.Terms.Has(wire.FlagsKeeping) && (unwanted || e.Type != manifest.File || e.isLink()) || s.Session.Terms.Has(wire.FlagsKeepingLater) && sent {
 			return nil
 		}
 		return fmt.Errorf("%w: the peer kept its own %q instead of the copy", ErrProtocol, e.Path)
-	case x != nil || e.Type != manifest.File || e.isLink() || sent || (unwanted && s.session.terms.Has(wire.FlagDryRun)):
+	case x != nil || e.Type != manifest.File || e.isLink() || sent || (unwanted && s.Session.Terms.Has(wire.FlagDryRun)):
 		return nil
 	}
 	return fmt.Errorf("%w: the peer published %q before it was sent", ErrIntegrity, e.Path)

@@ -15,6 +15,7 @@ import (
 
 	"gdrcp/internal/fsys"
 	"gdrcp/internal/pattern"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 
@@ -94,7 +95,7 @@ func (c *Client) Expand(ctx context.Context, ep Endpoint, paths []string, o Opti
 	}
 	h.Paths = paths
 	var out [][]string
-	_, err = c.benchSession(ctx, ep, &o, h, func(ctx context.Context, s *session, _ *errgroup.Group) error {
+	_, err = c.benchSession(ctx, ep, &o, h, func(ctx context.Context, s *flow.Session, _ *errgroup.Group) error {
 		return s.Expect(ctx, wire.MsgNames, "names", func(body []byte) (err error) {
 			out, err = decodeNames(body, paths)
 			return err
@@ -142,7 +143,7 @@ func standsFor(path string, names []string) bool {
 // expander is the server's end. It tells which names below the served root the patterns
 // stand for, and nothing else.
 type expander struct {
-	session *session
+	Session *flow.Session
 	root    *servedRoot
 	paths   []string
 }
@@ -157,7 +158,7 @@ func (e *expander) Immediate(_ *link.Link, imm uint32) error {
 
 func (e *expander) talk(ctx context.Context, _ *errgroup.Group) error {
 	var r link.Role = e
-	e.session.Role.Store(&r)
+	e.Session.Role.Store(&r)
 	within, cancel := context.WithTimeout(ctx, expandTimeout)
 	defer cancel()
 	g := globbing{ctx: within, root: e.root, looks: maxLooks, room: maxKeptBytes}
@@ -172,15 +173,15 @@ func (e *expander) talk(ctx context.Context, _ *errgroup.Group) error {
 			return fmt.Errorf("pattern %q: %w", p, errManyNames)
 		}
 	}
-	if err := e.session.SayLast(ctx, wire.MsgNames, body); err != nil {
+	if err := e.Session.SayLast(ctx, wire.MsgNames, body); err != nil {
 		return err
 	}
-	return e.session.Linger(ctx)
+	return e.Session.Linger(ctx)
 }
 
 // serveNames prepares the server's end. It does not search the user's own files: a
 // client that comes by ssh has expanded its patterns by then.
-func serveNames(s *session, h *wire.Hello, a keyScope) (*service, error) {
+func serveNames(s *flow.Session, h *wire.Hello, a keyScope) (*service, error) {
 	root, err := a.open()
 	if err != nil {
 		return nil, err
@@ -188,7 +189,7 @@ func serveNames(s *session, h *wire.Hello, a keyScope) (*service, error) {
 	if root == nil {
 		return nil, fmt.Errorf("%w: patterns work only below a served directory", fs.ErrPermission)
 	}
-	return &service{role: &expander{session: s, root: root, paths: h.Paths}, close: root.Close}, nil
+	return &service{role: &expander{Session: s, root: root, paths: h.Paths}, close: root.Close}, nil
 }
 
 // globbing looks for the names that a peer's patterns stand for, within bounds.

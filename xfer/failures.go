@@ -71,7 +71,7 @@ func (s *source) tellFailures(ctx context.Context) error {
 			if s.results.leavesOpen(e.failed().Outcome) {
 				s.results.cannotList() // for a later try, whose sink does not hear of this
 			}
-			if err := s.session.Ctl.Send(ctx, wire.MsgFail, wire.AppendException(nil, e.failed())); err != nil {
+			if err := s.Session.Ctl.Send(ctx, wire.MsgFail, wire.AppendException(nil, e.failed())); err != nil {
 				return err
 			}
 		}

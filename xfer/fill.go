@@ -8,6 +8,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
@@ -17,7 +18,7 @@ var errChangedFile = errors.New("changed while it was read")
 
 // withFile calls use with the entry's file. The file is opened once for all its
 // extents, and closed when the last extent was read. t may be nil.
-func (s *source) withFile(t *turn, e *srcEntry, use func(*chunker.File) error) error {
+func (s *source) withFile(t *flow.Turn, e *srcEntry, use func(*chunker.File) error) error {
 	e.mu.RLock()
 	if e.file == nil {
 		e.mu.RUnlock()
@@ -33,7 +34,7 @@ func (s *source) withFile(t *turn, e *srcEntry, use func(*chunker.File) error) e
 	return use(e.file)
 }
 
-func (s *source) openShared(t *turn, e *srcEntry) error {
+func (s *source) openShared(t *flow.Turn, e *srcEntry) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.file != nil || e.failed() != nil {
@@ -50,7 +51,7 @@ func (s *source) openShared(t *turn, e *srcEntry) error {
 
 // openNew opens the entry's file and checks that it is the one announced. A worker that
 // waits for the file's age gives up its turn.
-func (s *source) openNew(t *turn, e *srcEntry) (*chunker.File, error) {
+func (s *source) openNew(t *flow.Turn, e *srcEntry) (*chunker.File, error) {
 	f, err := retryOnEMFILE(s.stop, func() (*chunker.File, error) { return s.tree.Open(e.Path) })
 	if err != nil {
 		return nil, err
@@ -62,11 +63,11 @@ func (s *source) openNew(t *turn, e *srcEntry) (*chunker.File, error) {
 	return f, nil
 }
 
-func (s *source) acceptOpened(t *turn, e *srcEntry, f *chunker.File) error {
+func (s *source) acceptOpened(t *flow.Turn, e *srcEntry, f *chunker.File) error {
 	if err := e.accept(f.Opened()); err != nil || !f.IsFresh() {
 		return err
 	}
-	t.leave()
+	t.Leave()
 	now, err := f.AgedStamp(s.stop)
 	if err != nil {
 		return err
@@ -86,36 +87,36 @@ func (e *srcEntry) unchanged(f *chunker.File) error {
 // fill is a worker. It reads chunks into their slots, hashes and compresses them, and
 // submits them.
 func (s *source) fill(ctx context.Context, worker int) error {
-	if err := s.session.Link.AwaitRing(ctx); err != nil {
+	if err := s.Session.Link.AwaitRing(ctx); err != nil {
 		return err
 	}
-	node := s.session.Link.Ring.NodeFor(worker, s.session.diskWorkers())
+	node := s.Session.Link.Ring.NodeFor(worker, s.Session.DiskWorkers())
 	node.Stay()
-	pack, err := newPacker(s.session.terms.Codec, s.session.terms.ChunkBytes)
+	pack, err := flow.NewPacker(s.Session.Terms.Codec, s.Session.Terms.ChunkBytes)
 	if err != nil {
 		return err
 	}
-	defer pack.close()
-	if s.session.Link.Ring.Device != nil {
+	defer pack.Close()
+	if s.Session.Link.Ring.Device != nil {
 		return s.fillDevice(ctx, worker, pack)
 	}
 	var isNear func(*outSlot) bool
-	if r := s.session.Link.Ring; r.IsSpread() {
-		isNear = func(slot *outSlot) bool { return r.NodeOf(slot.index) == node }
+	if r := s.Session.Link.Ring; r.IsSpread() {
+		isNear = func(slot *outSlot) bool { return r.NodeOf(slot.Index) == node }
 	}
 	var own pieceBuffer
-	t := &turn{turns: s.turns}
-	defer t.leave()
+	t := &flow.Turn{Turns: s.turns}
+	defer t.Leave()
 	for {
-		t.leave()
+		t.Leave()
 		slot, err := s.nextFill(ctx, isNear)
 		if slot == nil || err != nil {
 			return err
 		}
-		t.take()
-		mem, c := s.session.Link.Ring.Slot(slot.index), &slot.chunk
+		t.Take()
+		mem, c := s.Session.Link.Ring.Slot(slot.Index), &slot.Chunk
 		s.fillChunk(t, c, mem, &own, func(i int) { s.digested(c, i, s.digestOf(c, i, mem)) })
-		c.Codec, c.StoredBytes = pack.pack(mem, int(c.PlainBytes))
+		c.Codec, c.StoredBytes = pack.Pack(mem, int(c.PlainBytes))
 		if err := s.handOver(ctx, slot); err != nil {
 			return err
 		}
@@ -126,11 +127,11 @@ func (s *source) fill(ctx context.Context, worker int) error {
 // is one. It returns nil when no more slots come.
 func (s *source) nextFill(ctx context.Context, isNear func(*outSlot) bool) (*outSlot, error) {
 	select {
-	case _, more := <-s.jobs.ready:
+	case _, more := <-s.jobs.Ready:
 		if !more {
 			return nil, nil
 		}
-		return s.jobs.next(isNear), nil
+		return s.jobs.Next(isNear), nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -138,12 +139,12 @@ func (s *source) nextFill(ctx context.Context, isNear func(*outSlot) bool) (*out
 
 // handOver submits a filled slot once the session's limits let its bytes pass.
 func (s *source) handOver(ctx context.Context, slot *outSlot) error {
-	if err := s.session.limit.Wait(ctx, int64(slot.chunk.StoredBytes), s.tally.Step); err != nil {
+	if err := s.Session.Limit.Wait(ctx, int64(slot.Chunk.StoredBytes), s.tally.Step); err != nil {
 		return err
 	}
-	last := slot.chunk.Of.files[len(slot.chunk.Of.files)-1]
-	s.sender.sealPayload(slot)
-	s.sender.submit(slot)
+	last := slot.Chunk.Of.files[len(slot.Chunk.Of.files)-1]
+	s.sender.SealPayload(slot)
+	s.sender.Submit(slot)
 	return s.results.drain(&last.entryState)
 }
 
@@ -160,44 +161,44 @@ func (b *pieceBuffer) of(n int64) []byte {
 // fillChunk reads every extent of a chunk into mem, or into own where only its digest
 // travels. It calls each with the index of an extent that it has filled, while the extent
 // is in the cache. An error ends the file, not the session. t may be nil.
-func (s *source) fillChunk(t *turn, c *outChunk, mem []byte, own *pieceBuffer, each func(i int)) {
+func (s *source) fillChunk(t *flow.Turn, c *outChunk, mem []byte, own *pieceBuffer, each func(i int)) {
 	for i := range c.Extents {
 		x, e := &c.Extents[i], c.Of.files[i]
 		if x.Flags&wire.ExtDigest != 0 && e.failed() == nil {
 			s.digestExtent(t, c, i, own.of(x.Length))
 		}
 		if x.Brings() && e.failed() == nil {
-			from, err := s.readInTurn(t, e, x, mem[x.SlotOff:int64(x.SlotOff)+x.Length], c.again)
+			from, err := s.readInTurn(t, e, x, mem[x.SlotOff:int64(x.SlotOff)+x.Length], c.Again)
 			if err != nil {
 				s.failRead(e, err)
 			} else {
 				each(i)
-				s.session.spent(stat.Digests, from)
+				s.Session.Spent(stat.Digests, from)
 			}
 		}
-		if c.again {
+		if c.Again {
 			// The extent was committed when it was first sent, and is not committed
 			// again.
 			e.mark(x)
 			continue
 		}
 		if x.Flags&wire.ExtHole != 0 {
-			c.Of.holes = appendHole(c.Of.holes, x, e.Size, &s.session.terms)
+			c.Of.holes = appendHole(c.Of.holes, x, e.Size, &s.Session.Terms)
 		}
 		s.doneReading(t, e, x)
 	}
 }
 
 // digestExtent reads an extent into buf, and digests it there.
-func (s *source) digestExtent(t *turn, c *outChunk, i int, buf []byte) {
+func (s *source) digestExtent(t *flow.Turn, c *outChunk, i int, buf []byte) {
 	x, e := &c.Extents[i], c.Of.files[i]
-	from, err := s.readInTurn(t, e, x, buf, c.again)
+	from, err := s.readInTurn(t, e, x, buf, c.Again)
 	if err != nil {
 		s.failRead(e, err)
 		return
 	}
-	s.digested(c, i, s.session.terms.DigestOf(x, e.sizeAt(x), buf))
-	s.session.spent(stat.Digests, from)
+	s.digested(c, i, s.Session.Terms.DigestOf(x, e.sizeAt(x), buf))
+	s.Session.Spent(stat.Digests, from)
 }
 
 func (s *source) failRead(e *srcEntry, err error) {
@@ -213,14 +214,14 @@ func (s *source) failRead(e *srcEntry, err error) {
 // digestOf is the digest of an extent that lies in mem, a slot.
 func (s *source) digestOf(c *outChunk, i int, mem []byte) manifest.Digest {
 	x := &c.Extents[i]
-	return s.session.terms.DigestOf(x, c.Of.files[i].sizeAt(x), mem[x.SlotOff:int64(x.SlotOff)+x.Length])
+	return s.Session.Terms.DigestOf(x, c.Of.files[i].sizeAt(x), mem[x.SlotOff:int64(x.SlotOff)+x.Length])
 }
 
 // digested notes the digest of an extent. An extent that is sent again must still have
 // the digest that was committed.
 func (s *source) digested(c *outChunk, i int, d manifest.Digest) {
 	x, e := &c.Extents[i], c.Of.files[i]
-	if c.again && d != x.Digest {
+	if c.Again && d != x.Digest {
 		s.fail(e, fmt.Errorf("%q: %w", e.Path, errChangedFile))
 		return
 	}
@@ -230,7 +231,7 @@ func (s *source) digested(c *outChunk, i int, d manifest.Digest) {
 // doneReading acts when the last of several extents of a file was read: it checks that
 // the file has not changed since before the first, reads one that has grown again, and
 // closes the file. The extent's chunk has not been committed yet.
-func (s *source) doneReading(t *turn, e *srcEntry, x *wire.Extent) {
+func (s *source) doneReading(t *flow.Turn, e *srcEntry, x *wire.Extent) {
 	if e.Stream || e.read.Add(x.Length) != e.Size || x.Length == e.Size {
 		return
 	}
@@ -268,7 +269,7 @@ func outcomeOf(err error) Outcome {
 
 // readInTurn fills buf, and counts the time. It returns with the worker's turn and a
 // reading of stat.Now.
-func (s *source) readInTurn(t *turn, e *srcEntry, x *wire.Extent, buf []byte, again bool) (now int64, err error) {
+func (s *source) readInTurn(t *flow.Turn, e *srcEntry, x *wire.Extent, buf []byte, again bool) (now int64, err error) {
 	from := stat.Now()
 	err = s.readExtent(t, e, x, buf, again)
 	return s.diskSince(t, from), err
@@ -276,30 +277,30 @@ func (s *source) readInTurn(t *turn, e *srcEntry, x *wire.Extent, buf []byte, ag
 
 // diskSince books the time of a disk, and takes the turn again if it was given up. Call it with
 // no lock held.
-func (s *source) diskSince(t *turn, from int64) (now int64) {
-	if t == nil || t.has {
-		return s.session.spent(stat.Disk, from)
+func (s *source) diskSince(t *flow.Turn, from int64) (now int64) {
+	if t == nil || t.Has {
+		return s.Session.Spent(stat.Disk, from)
 	}
-	s.session.waited(stat.Disk, from)
-	t.take()
+	s.Session.Waited(stat.Disk, from)
+	t.Take()
 	return stat.Now()
 }
 
 // readExtent fills buf. It opens, reads, checks and closes a file of one extent. A file
 // of several extents stays open. A worker that waits for the disk gives up its turn.
-func (s *source) readExtent(t *turn, e *srcEntry, x *wire.Extent, buf []byte, again bool) error {
+func (s *source) readExtent(t *flow.Turn, e *srcEntry, x *wire.Extent, buf []byte, again bool) error {
 	if e.Stream {
 		return s.stream.readAt(buf, x.Off)
 	}
 	read := func(f *chunker.File) error {
 		direct := f.Uncached(buf, x.Off)
 		if direct || f.AsksServer() {
-			t.leave()
+			t.Leave()
 		}
 		return e.readPart(f, buf, x.Off, direct)
 	}
 	if s.tree.AsksServer() {
-		t.leave()
+		t.Leave()
 	}
 	single := x.Off == 0 && x.Length == e.Size
 	if !single && !again {
@@ -316,7 +317,7 @@ func (s *source) readExtent(t *turn, e *srcEntry, x *wire.Extent, buf []byte, ag
 	if err := e.unchanged(f); err != nil || again || !e.hasGrown.Load() {
 		return err
 	}
-	return e.checkSame(f, x, buf, &s.session.terms)
+	return e.checkSame(f, x, buf, &s.Session.Terms)
 }
 
 // commitChunk books the digests of a chunk right before the chunk is posted, in the
@@ -328,7 +329,7 @@ func (s *source) commitChunk(c *outChunk) {
 		x, e := &c.Extents[i], c.Of.files[i]
 		var hole []pieceRun
 		if x.Flags&wire.ExtHole != 0 {
-			n := holeRuns(x, &s.session.terms)
+			n := holeRuns(x, &s.Session.Terms)
 			hole, holes = holes[:n], holes[n:]
 		}
 		if e.failed() == nil {
@@ -354,7 +355,7 @@ func (s *source) commitExtent(x *wire.Extent, e *srcEntry, hole []pieceRun) {
 	if e.Stream && x.Flags&wire.ExtLast != 0 {
 		e.Size = x.Off + x.Length
 	}
-	e.addExtent(x, hole, &s.session.terms, s.results.keepsPieces())
+	e.addExtent(x, hole, &s.Session.Terms, s.results.keepsPieces())
 	if x.Flags&wire.ExtLast == 0 {
 		return
 	}
@@ -384,7 +385,7 @@ func (e *srcEntry) checkShared() error {
 }
 
 func (s *source) arrivedExtent(e *srcEntry, x *wire.Extent) {
-	if goesOn(&e.entryState, &s.session.terms) && x.Flags&wire.ExtGivenUp == 0 {
+	if goesOn(&e.entryState, &s.Session.Terms) && x.Flags&wire.ExtGivenUp == 0 {
 		s.tally.AddResumable(x.Length)
 	}
 	switch {

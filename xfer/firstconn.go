@@ -10,6 +10,7 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 
@@ -25,7 +26,7 @@ type firstConn struct {
 	trust *trust.Session
 	lane  trust.Lane // of conn
 	grant door.Grant
-	// granted holds the connection to the door, which is open until the session ends.
+	// Granted holds the connection to the door, which is open until the session ends.
 	// It is nil at a server.
 	granted *door.Granted
 }
@@ -70,7 +71,7 @@ func (o *Options) railConfig(g door.Grant, withGPU bool) rdma.RailConfig {
 
 // joinLanes makes the further queue pairs that the server granted. Over TCP it makes them
 // side by side: each takes two round trips or more, and there are many where these are long.
-func joinLanes(ctx context.Context, s *session, d *firstConn) error {
+func joinLanes(ctx context.Context, s *flow.Session, d *firstConn) error {
 	err := joinEach(ctx, s, d)
 	if rejected := new(rdma.RejectedError); errors.As(err, &rejected) || errors.Is(err, rdma.ErrDisconnected) {
 		// A server that has ended the session refuses them: why is on its way over the first.
@@ -83,7 +84,7 @@ func joinLanes(ctx context.Context, s *session, d *firstConn) error {
 	return err
 }
 
-func joinEach(ctx context.Context, s *session, d *firstConn) error {
+func joinEach(ctx context.Context, s *flow.Session, d *firstConn) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeouts.Handshake+time.Second)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
@@ -103,7 +104,7 @@ func joinEach(ctx context.Context, s *session, d *firstConn) error {
 
 // joinLane makes a further queue pair. A try that a crowd turned away has not spent its
 // token.
-func joinLane(ctx context.Context, s *session, d *firstConn, i int) error {
+func joinLane(ctx context.Context, s *flow.Session, d *firstConn, i int) error {
 	name := trust.Lane{Rail: d.lane.Rail, QP: uint8(i), Epoch: d.lane.Epoch}
 	var conn rdma.Conn
 	err := door.RetryCrowded(ctx, door.CrowdTries, func() (err error) {
@@ -117,8 +118,8 @@ func joinLane(ctx context.Context, s *session, d *firstConn, i int) error {
 }
 
 // newSession returns the session that begins with a first connection.
-func newSession(d *firstConn, peer string, client bool, t Timeouts) *session {
-	s := newFlow(link.New(link.NewFirst(d.rail, d.trust, d.grant.QPs, d.link.Transport, d.conn, d.lane), d.id, d.trust, peer, client, t))
+func newSession(d *firstConn, peer string, client bool, t Timeouts) *flow.Session {
+	s := flow.New(link.New(link.NewFirst(d.rail, d.trust, d.grant.QPs, d.link.Transport, d.conn, d.lane), d.id, d.trust, peer, client, t))
 	s.ToPeer = toPeer
 	return s
 }

@@ -8,6 +8,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
@@ -79,8 +80,8 @@ func (e *srcEntry) checkSame(f *chunker.File, x *wire.Extent, buf []byte, p *wir
 
 // readAgain reads a file of several extents again, and leaves the root for
 // commitExtent, which compares it with that of all extents. Blocks for the disk.
-func (s *source) readAgain(t *turn, e *srcEntry) error {
-	t.leave()
+func (s *source) readAgain(t *flow.Turn, e *srcEntry) error {
+	t.Leave()
 	from := stat.Now()
 	err := s.withFile(t, e, func(f *chunker.File) error {
 		root, err := s.rootNow(f, e)
@@ -94,7 +95,7 @@ func (s *source) readAgain(t *turn, e *srcEntry) error {
 // rootNow is the root of the entry's bytes as the file holds them now. It does not read
 // holes.
 func (s *source) rootNow(f *chunker.File, e *srcEntry) (root manifest.Digest, err error) {
-	p := &s.session.terms
+	p := &s.Session.Terms
 	tree, buf := manifest.NewTree(p.Hash), make([]byte, p.PieceBytes)
 	var runs []pieceRun
 	for x := (wire.Extent{}); x.Off < e.Size; x.Off += x.Length {

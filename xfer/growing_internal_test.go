@@ -9,6 +9,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
@@ -75,12 +76,12 @@ func TestReadTwice(t *testing.T) {
 				same bool
 			}{{size, true}, {0, false}, {size - 1, false}, {size / 2, false}} {
 				e := &srcEntry{entryState: entryState{AnnouncedEntry: fileAt("f", int(size))}}
-				src := &source{session: &session{Session: &link.Session{}, terms: wire.Terms{Hash: hash, PieceBytes: piece}}, tally: &Tally{}}
+				src := &source{Session: &flow.Session{Session: &link.Session{}, Terms: wire.Terms{Hash: hash, PieceBytes: piece}}, tally: &Tally{}}
 				was := make([]byte, size)
 				copy(was, "data, and then a hole")
 				f := openHoled(t, was, c.off)
 				if size <= piece {
-					err := e.checkSame(f, &wire.Extent{Length: size}, was, &src.session.terms)
+					err := e.checkSame(f, &wire.Extent{Length: size}, was, &src.Session.Terms)
 					if errors.Is(err, errChangedFile) == c.same || err != nil && c.same {
 						t.Errorf("%d bytes, written to at %d: %v", size, c.off, err)
 					}
@@ -88,7 +89,7 @@ func TestReadTwice(t *testing.T) {
 				}
 				tree := manifest.NewTree(hash)
 				for x := (wire.Extent{}); x.Off < size; x.Off += piece {
-					tree.Push(src.session.terms.DigestOf(&x, size, was[x.Off:min(x.Off+piece, size)]))
+					tree.Push(src.Session.Terms.DigestOf(&x, size, was[x.Off:min(x.Off+piece, size)]))
 				}
 				if root, err := src.rootNow(f, e); err != nil || (root == tree.Root()) != c.same {
 					t.Errorf("%v, %d bytes, written to at %d: %v, %v", hash, size, c.off, root, err)

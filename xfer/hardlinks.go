@@ -102,7 +102,7 @@ func (k *sink) joinLinks(e *sinkEntry) error {
 	if !n.Several {
 		return nil
 	}
-	if k.session.terms.Flags&wire.FlagHardLinks == 0 {
+	if k.Session.Terms.Flags&wire.FlagHardLinks == 0 {
 		return fmt.Errorf("%w: the peer sent %q as one of several names, which was not asked for", ErrProtocol, e.Path)
 	}
 	if n.First == e.id {

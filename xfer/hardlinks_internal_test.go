@@ -8,13 +8,14 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
 
 // linkSink is a sink as far as announcing names needs one.
 func linkSink(flags uint64) *sink {
-	return &sink{session: &session{Session: &link.Session{}, terms: wire.Terms{Flags: flags}}}
+	return &sink{Session: &flow.Session{Session: &link.Session{}, Terms: wire.Terms{Flags: flags}}}
 }
 
 func linkEntry(id uint64, path string, n wire.FileNames) *sinkEntry {

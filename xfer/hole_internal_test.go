@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
@@ -61,7 +62,7 @@ func TestHolesOfAChunkAreBounded(t *testing.T) {
 		{"large ones with a table", manifest.SHA256, 1 << 30, []wire.Extent{holeAt(0, 2<<30), holeAt(2<<30, 100<<30)}, false},
 		{"large ends with none", manifest.SHA256, 1 << 30, []wire.Extent{holeAt(0, 1<<30-1), holeAt(0, 1<<30-1)}, true},
 	} {
-		k := &sink{session: &session{Session: &link.Session{}, terms: wire.Terms{Hash: c.hash, PieceBytes: c.piece}}}
+		k := &sink{Session: &flow.Session{Session: &link.Session{}, Terms: wire.Terms{Hash: c.hash, PieceBytes: c.piece}}}
 		for i := range c.holes {
 			c.holes[i].Entry = 7 // never announced: that is found only after
 		}

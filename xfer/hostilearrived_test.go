@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -90,8 +91,8 @@ func TestHostileSourceOfPartialFiles(t *testing.T) {
 			root, addr, ends := hostileServer(t)
 			err := hostileHello(t, addr, wire.ModePush, "/", func(h *wire.Hello) {
 				h.Terms.Name, h.Terms.Flags = ".", h.Terms.Flags&^wire.FlagResume|tc.flags
-			}, func(ctx context.Context, s *session) error {
-				p := &puppet{session: s}
+			}, func(ctx context.Context, s *flow.Session) error {
+				p := &puppet{Session: s}
 				if err := errors.Join(p.ready(ctx), p.announce(ctx, dirAt("."), tc.entry)); err != nil {
 					return err
 				}

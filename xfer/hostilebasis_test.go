@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -130,8 +131,8 @@ func TestHostileSourceOfComparisons(t *testing.T) {
 			}
 			err := hostileHello(t, addr, wire.ModePush, "/", func(h *wire.Hello) {
 				h.Terms.Name, h.Terms.Flags = ".", h.Terms.Flags|tc.flags
-			}, func(ctx context.Context, s *session) error {
-				p := &puppet{session: s}
+			}, func(ctx context.Context, s *flow.Session) error {
+				p := &puppet{Session: s}
 				if err := errors.Join(p.ready(ctx), p.announce(ctx, dirAt("."), tc.entry)); err != nil {
 					return err
 				}
@@ -159,8 +160,8 @@ func TestHostileSourceBeforeThePlan(t *testing.T) {
 	}
 	err := hostileHello(t, addr, wire.ModePush, "/", func(h *wire.Hello) {
 		h.Terms.Name, h.Terms.Flags = ".", h.Terms.Flags|wire.FlagChecksum
-	}, func(ctx context.Context, s *session) error {
-		p := &puppet{session: s}
+	}, func(ctx context.Context, s *flow.Session) error {
+		p := &puppet{Session: s}
 		if err := p.ready(ctx); err != nil {
 			return err
 		}
@@ -194,8 +195,8 @@ func TestHostileSourceClaimsAnotherDigest(t *testing.T) {
 	first, second := []byte("first"), []byte("other")
 	err := hostileHello(t, addr, wire.ModePush, "/", func(h *wire.Hello) {
 		h.Terms.Name, h.Terms.Flags = ".", h.Terms.Flags|wire.FlagChecksum
-	}, func(ctx context.Context, s *session) error {
-		p := &puppet{session: s}
+	}, func(ctx context.Context, s *flow.Session) error {
+		p := &puppet{Session: s}
 		if err := errors.Join(p.ready(ctx), p.announce(ctx, dirAt("."), fileAt("f", 2<<20))); err != nil {
 			return err
 		}
@@ -259,8 +260,8 @@ func TestHostileSourceSwapsAPieceForAHole(t *testing.T) {
 			}
 			err := hostileHello(t, addr, wire.ModePush, "/", func(h *wire.Hello) {
 				h.Terms.Name, h.Terms.Flags = ".", h.Terms.Flags|wire.FlagChecksum
-			}, func(ctx context.Context, s *session) error {
-				p := &puppet{session: s}
+			}, func(ctx context.Context, s *flow.Session) error {
+				p := &puppet{Session: s}
 				if err := errors.Join(p.ready(ctx), p.announce(ctx, dirAt("."), fileAt("f", int(c.fileBytes)))); err != nil {
 					return err
 				}

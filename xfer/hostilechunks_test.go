@@ -14,6 +14,7 @@ import (
 
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 
 	"github.com/klauspost/compress/zstd"
@@ -110,8 +111,8 @@ func testHostileSource(t *testing.T, w hostileWay) {
 	} {
 		w.run(t, tc.name, func(t *testing.T) {
 			root, addr, ends := w.serve(t)
-			err := w.talk(t, addr, wire.ModePush, "x", asIs, func(ctx context.Context, s *session) error {
-				p := &puppet{session: s}
+			err := w.talk(t, addr, wire.ModePush, "x", asIs, func(ctx context.Context, s *flow.Session) error {
+				p := &puppet{Session: s}
 				if err := p.ready(ctx); err != nil {
 					return err
 				}
@@ -152,8 +153,8 @@ func TestUnbookedBytesAreNotPublished(t *testing.T) {
 	good, evil := make([]byte, 5000), make([]byte, 5000)
 	copy(good, "good")
 	copy(evil, "evil")
-	_ = hostile(t, addr, wire.ModePush, "x", func(ctx context.Context, s *session) error {
-		p := &puppet{session: s}
+	_ = hostile(t, addr, wire.ModePush, "x", func(ctx context.Context, s *flow.Session) error {
+		p := &puppet{Session: s}
 		if err := p.ready(ctx); err != nil {
 			return err
 		}
@@ -191,33 +192,33 @@ func TestHostileSink(t *testing.T) { overHostile(t, testHostileSink) }
 func testHostileSink(t *testing.T, w hostileWay) {
 	for _, tc := range []struct {
 		name string
-		say  func(ctx context.Context, s *session) error
+		say  func(ctx context.Context, s *flow.Session) error
 	}{
-		{"a slot never granted", func(ctx context.Context, s *session) error {
+		{"a slot never granted", func(ctx context.Context, s *flow.Session) error {
 			return s.Ctl.Send(ctx, wire.MsgCredit, wire.AppendReturned(nil, &wire.ReturnedSlot{Slot: hostileSlots, Generation: 1}))
 		}},
-		{"a generation to come", func(ctx context.Context, s *session) error {
+		{"a generation to come", func(ctx context.Context, s *flow.Session) error {
 			return s.Ctl.Send(ctx, wire.MsgCredit, wire.AppendReturned(nil, &wire.ReturnedSlot{Slot: 0, Generation: 9}))
 		}},
-		{"extents wanted twice", func(ctx context.Context, s *session) error {
+		{"extents wanted twice", func(ctx context.Context, s *flow.Session) error {
 			return s.Ctl.Send(ctx, wire.MsgCredit, wire.AppendReturned(nil, &wire.ReturnedSlot{Slot: 0, Generation: 1, Bad: []uint16{0, 0, 0}}))
 		}},
-		{"more accepted than announced", func(ctx context.Context, s *session) error {
+		{"more accepted than announced", func(ctx context.Context, s *flow.Session) error {
 			return s.Ctl.Send(ctx, wire.MsgPlan, binary.AppendUvarint(nil, 1<<40))
 		}},
-		{"published before it was sent", func(ctx context.Context, s *session) error {
+		{"published before it was sent", func(ctx context.Context, s *flow.Session) error {
 			return s.Ctl.Send(ctx, wire.MsgResult, binary.AppendUvarint(nil, 2))
 		}},
-		{"done before its time", func(ctx context.Context, s *session) error {
+		{"done before its time", func(ctx context.Context, s *flow.Session) error {
 			return s.Ctl.Send(ctx, wire.MsgDone, (&wire.Roots{}).Encode())
 		}},
-		{"a second ring of another size", func(ctx context.Context, s *session) error {
+		{"a second ring of another size", func(ctx context.Context, s *flow.Session) error {
 			return s.Ctl.Send(ctx, wire.MsgRing, (&wire.RingInfo{Slots: 1000, SlotBytes: 1}).Encode())
 		}},
-		{"a first ring of more slots than agreed", func(ctx context.Context, s *session) error {
-			return s.Ctl.Send(ctx, wire.MsgRing, (&wire.RingInfo{Link: 1, Slots: MaxSlots, SlotBytes: uint32(s.terms.ChunkBytes)}).Encode())
+		{"a first ring of more slots than agreed", func(ctx context.Context, s *flow.Session) error {
+			return s.Ctl.Send(ctx, wire.MsgRing, (&wire.RingInfo{Link: 1, Slots: MaxSlots, SlotBytes: uint32(s.Terms.ChunkBytes)}).Encode())
 		}},
-		{"an immediate", func(ctx context.Context, s *session) error {
+		{"an immediate", func(ctx context.Context, s *flow.Session) error {
 			_, err := s.Ctl.Lane.Conn.Post([]rdma.WR{{Op: rdma.OpWriteImm, Quiet: true, Imm: 5}})
 			return err
 		}},
@@ -229,7 +230,7 @@ func testHostileSink(t *testing.T, w hostileWay) {
 					t.Fatal(err)
 				}
 			}
-			err := w.talk(t, addr, wire.ModePull, "/", func(*wire.Hello) {}, func(ctx context.Context, s *session) error {
+			err := w.talk(t, addr, wire.ModePull, "/", func(*wire.Hello) {}, func(ctx context.Context, s *flow.Session) error {
 				// Wait for the entries, then lie.
 				if err := s.Receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 					return err

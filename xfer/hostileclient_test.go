@@ -15,6 +15,7 @@ import (
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
 	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
@@ -85,10 +86,10 @@ func (w hostileWay) welcomed(p rdma.Provider, req rdma.Request, host *door.Sessi
 		if err := welcomeBy(ctx, s, welcome); err != nil {
 			return err
 		}
-		if _, err := s.hearRules(ctx); err != nil {
+		if _, err := s.HearRules(ctx); err != nil {
 			return err
 		}
-		p := &puppet{session: s}
+		p := &puppet{Session: s}
 		if err := p.ready(ctx); err != nil {
 			return err
 		}
@@ -105,13 +106,13 @@ func (w hostileWay) welcomed(p rdma.Provider, req rdma.Request, host *door.Sessi
 }
 
 // welcomeBy answers the client's hello with what welcome makes of it.
-func welcomeBy(ctx context.Context, s *session, welcome func(h *wire.Hello) []byte) error {
+func welcomeBy(ctx context.Context, s *flow.Session, welcome func(h *wire.Hello) []byte) error {
 	return s.Expect(ctx, wire.MsgHello, "hello", func(body []byte) error {
 		h, err := wire.DecodeHello(body)
 		if err != nil {
 			return err
 		}
-		s.terms = h.Terms
+		s.Terms = h.Terms
 		return s.Ctl.Send(ctx, wire.MsgWelcome, welcome(&h))
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"gdrcp/gpu/gputest"
 	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -71,9 +72,9 @@ func TestHostileSourceOfGPUSlots(t *testing.T) {
 			gpus := fakeGPU(t)
 			root, addr, ends := hostileServer(t, func(c *ServerConfig) { c.GPUs = gpus })
 			ask := func(h *wire.Hello) { h.GPU, h.Terms.Hash = uint64(wire.GPUFirst), manifest.BLAKE3 }
-			err := hostileHello(t, addr, wire.ModePush, "x", ask, func(ctx context.Context, s *session) error {
-				s.memory.asked = true
-				p := &puppet{session: s}
+			err := hostileHello(t, addr, wire.ModePush, "x", ask, func(ctx context.Context, s *flow.Session) error {
+				s.Memory.Asked = true
+				p := &puppet{Session: s}
 				if err := p.ready(ctx); err != nil {
 					return err
 				}
@@ -136,7 +137,7 @@ func TestHostileWishForAGPU(t *testing.T) {
 		{uint64(wire.GPUNamed), "\x1b[31m"}, {uint64(wire.GPUNamed), "../../x"}, {uint64(wire.GPUNamed), "GPU-" + strings.Repeat("1", 8000)},
 	} {
 		ask := func(h *wire.Hello) { h.GPU, h.GPUName = wish.gpu, wish.name }
-		err := hostileHello(t, addr, wire.ModePush, "x", ask, func(context.Context, *session) error { return nil })
+		err := hostileHello(t, addr, wire.ModePush, "x", ask, func(context.Context, *flow.Session) error { return nil })
 		if end := <-ends; err == nil || !errors.Is(end.Err, ErrProtocol) {
 			t.Errorf("GPU %d, %.20q: %v, the server: %v", wish.gpu, wish.name, err, end.Err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -23,26 +24,26 @@ func testHostileEncryption(t *testing.T, w hostileWay) {
 		name  string
 		slot  int
 		place trust.HeaderPlace
-		seals func(s *session) *trust.Chunks
+		seals func(s *flow.Session) *trust.Chunks
 		spoil byte
 		taken bool
 	}{
-		{"as it should be", 0, right, func(s *session) *trust.Chunks { return s.Trust.Chunks(true) }, 0, true},
-		{"in the clear", 0, right, func(*session) *trust.Chunks { return nil }, 0, false},
-		{"by the other end's key", 0, right, func(s *session) *trust.Chunks { return s.Trust.Chunks(false) }, 0, false},
-		{"for another slot", 1, right, func(s *session) *trust.Chunks { return s.Trust.Chunks(true) }, 0, false},
-		{"for another generation", 0, trust.HeaderPlace{Epoch: 1, Generation: 2}, func(s *session) *trust.Chunks { return s.Trust.Chunks(true) }, 0, false},
-		{"for another epoch", 0, trust.HeaderPlace{Generation: 1}, func(s *session) *trust.Chunks { return s.Trust.Chunks(true) }, 0, false},
-		{"a payload of another tag", 0, right, func(s *session) *trust.Chunks { return s.Trust.Chunks(true) }, 1, false},
+		{"as it should be", 0, right, func(s *flow.Session) *trust.Chunks { return s.Trust.Chunks(true) }, 0, true},
+		{"in the clear", 0, right, func(*flow.Session) *trust.Chunks { return nil }, 0, false},
+		{"by the other end's key", 0, right, func(s *flow.Session) *trust.Chunks { return s.Trust.Chunks(false) }, 0, false},
+		{"for another slot", 1, right, func(s *flow.Session) *trust.Chunks { return s.Trust.Chunks(true) }, 0, false},
+		{"for another generation", 0, trust.HeaderPlace{Epoch: 1, Generation: 2}, func(s *flow.Session) *trust.Chunks { return s.Trust.Chunks(true) }, 0, false},
+		{"for another epoch", 0, trust.HeaderPlace{Generation: 1}, func(s *flow.Session) *trust.Chunks { return s.Trust.Chunks(true) }, 0, false},
+		{"a payload of another tag", 0, right, func(s *flow.Session) *trust.Chunks { return s.Trust.Chunks(true) }, 1, false},
 	} {
 		w.run(t, tc.name, func(t *testing.T) {
 			root, addr, ends := w.serve(t)
 			encrypt := func(h *wire.Hello) { h.Terms.Flags |= wire.FlagEncrypt }
 			var back, taken bool
-			err := w.talk(t, addr, wire.ModePush, "x", encrypt, func(ctx context.Context, s *session) (err error) {
+			err := w.talk(t, addr, wire.ModePush, "x", encrypt, func(ctx context.Context, s *flow.Session) (err error) {
 				ctx, cancel := context.WithTimeout(ctx, rdmatest.Stretch(w.slow*5*time.Second))
 				defer cancel()
-				p := &puppet{session: s}
+				p := &puppet{Session: s}
 				if err := p.ready(ctx); err != nil {
 					return err
 				}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
@@ -84,8 +85,8 @@ func TestHostileMillionEntries(t *testing.T) {
 	peak := heapPeak()
 	start := time.Now()
 	settled := uint64(0)
-	err := hostile(t, addr, wire.ModePush, "x", func(ctx context.Context, s *session) error {
-		p := &puppet{session: s}
+	err := hostile(t, addr, wire.ModePush, "x", func(ctx context.Context, s *flow.Session) error {
+		p := &puppet{Session: s}
 		if err := p.ready(ctx); err != nil {
 			return err
 		}
@@ -137,8 +138,8 @@ func TestHostileMillionEntries(t *testing.T) {
 func TestHostileEntriesBeyondTheWindow(t *testing.T) {
 	OnHost(t)
 	_, addr, ends := hostileServer(t)
-	_ = hostile(t, addr, wire.ModePush, "x", func(ctx context.Context, s *session) error {
-		p := &puppet{session: s}
+	_ = hostile(t, addr, wire.ModePush, "x", func(ctx context.Context, s *flow.Session) error {
+		p := &puppet{Session: s}
 		if err := p.ready(ctx); err != nil {
 			return err
 		}

@@ -15,11 +15,12 @@ import (
 
 	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
 // listen goes on until the session ends, or should have long ago.
-func listen(ctx context.Context, s *session) error {
+func listen(ctx context.Context, s *flow.Session) error {
 	ctx, cancel := context.WithTimeout(ctx, rdmatest.Stretch(10*time.Second))
 	defer cancel()
 	for {
@@ -89,8 +90,8 @@ func TestHostileSourceWhereThingsAreKept(t *testing.T) {
 			if err := errors.Join(os.Mkdir(filepath.Join(root, "x"), 0o755), os.WriteFile(filepath.Join(root, "x/kept"), []byte("good"), 0o644), os.Chmod(filepath.Join(root, "x/kept"), mode)); err != nil {
 				t.Fatal(err)
 			}
-			err := hostileHello(t, addr, wire.ModePush, "/", func(h *wire.Hello) { h.Terms.Name, h.Terms.Flags = ".", h.Terms.Flags|tc.flags }, func(ctx context.Context, s *session) error {
-				p := &puppet{session: s}
+			err := hostileHello(t, addr, wire.ModePush, "/", func(h *wire.Hello) { h.Terms.Name, h.Terms.Flags = ".", h.Terms.Flags|tc.flags }, func(ctx context.Context, s *flow.Session) error {
+				p := &puppet{Session: s}
 				if err := p.ready(ctx); err != nil {
 					return err
 				}
@@ -193,8 +194,8 @@ func TestNothingDeletedAfterAnErrorOfReading(t *testing.T) {
 			t.Fatal(err)
 		}
 		none := false
-		err := hostileHello(t, addr, wire.ModePush, "/", func(h *wire.Hello) { h.Terms.Name, h.Terms.Flags = ".", h.Terms.Flags|wire.FlagDelete }, func(ctx context.Context, s *session) error {
-			p := &puppet{session: s}
+		err := hostileHello(t, addr, wire.ModePush, "/", func(h *wire.Hello) { h.Terms.Name, h.Terms.Flags = ".", h.Terms.Flags|wire.FlagDelete }, func(ctx context.Context, s *flow.Session) error {
+			p := &puppet{Session: s}
 			if err := errors.Join(p.ready(ctx), p.announce(ctx, dirAt("."), fileAt("a", 4)),
 				p.Ctl.Send(ctx, wire.MsgFail, wire.AppendException(nil, &wire.Exception{Entry: 1, Outcome: tc.outcome, Text: "why"})),
 				p.Ctl.Send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, 2))); err != nil {

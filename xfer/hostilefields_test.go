@@ -138,12 +138,12 @@ func converse(t *testing.T, w hostileWay, ep Endpoint, o *Options, sp *spoilt) e
 	err = s.Run(t.Context(), func(ctx context.Context, _ *errgroup.Group) error {
 		ctx, cancel := context.WithTimeout(ctx, o.Timeouts.Silence)
 		defer cancel()
-		p := &puppet{session: s}
+		p := &puppet{Session: s}
 		if err := s.Ctl.Send(ctx, wire.MsgHello, sp.of("hello", h.Encode())); err != nil {
 			return err
 		}
 		err := s.Expect(ctx, wire.MsgWelcome, "welcome", func([]byte) error {
-			s.terms = h.Terms
+			s.Terms = h.Terms
 			return nil
 		})
 		if err != nil {

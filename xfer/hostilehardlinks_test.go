@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -35,8 +36,8 @@ func hostileNames(t *testing.T, talk func(ctx context.Context, p *puppet) error)
 		t.Fatal(err)
 	}
 	change := func(h *wire.Hello) { h.Terms.Flags |= wire.FlagHardLinks | wire.FlagMany | wire.FlagMustBeDir }
-	err = hostileHello(t, addr, wire.ModePush, "d", change, func(ctx context.Context, s *session) error {
-		p := &puppet{session: s}
+	err = hostileHello(t, addr, wire.ModePush, "d", change, func(ctx context.Context, s *flow.Session) error {
+		p := &puppet{Session: s}
 		if err := p.ready(ctx); err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 	"gdrcp/gpu"
 	"gdrcp/internal/fileset"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 
@@ -274,7 +275,7 @@ func TestHostileWelcomes(t *testing.T) {
 			o := w.options()
 			agreed := false
 			h := helloOf(t, w, m)
-			_, err := w.client().benchSession(t.Context(), ep, o, h, func(context.Context, *session, *errgroup.Group) error {
+			_, err := w.client().benchSession(t.Context(), ep, o, h, func(context.Context, *flow.Session, *errgroup.Group) error {
 				agreed = true
 				return errors.New("the client takes it")
 			})

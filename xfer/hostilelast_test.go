@@ -8,6 +8,7 @@ import (
 
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -17,13 +18,13 @@ func TestHostileClientLeavesNoRoomForTheLastMessage(t *testing.T) {
 	OnHost(t)
 	_, addr, ends := hostileServer(t)
 	gone := errors.New("the client goes away")
-	err := hostileHello(t, addr, wire.ModeBench, "", asIs, func(ctx context.Context, s *session) error {
-		p := &puppet{session: s}
+	err := hostileHello(t, addr, wire.ModeBench, "", asIs, func(ctx context.Context, s *flow.Session) error {
+		p := &puppet{Session: s}
 		if err := p.ready(ctx); err != nil {
 			return err
 		}
 		for i := range uint64(wire.ControlWindow) - 3 { // its welcome, its ring and its cost count as well
-			if err := p.chunk(i, 0, i+1, handData, wire.Extent{Length: int64(len(handData)), Digest: benchDigest(s.terms.Hash, handData)}); err != nil {
+			if err := p.chunk(i, 0, i+1, handData, wire.Extent{Length: int64(len(handData)), Digest: benchDigest(s.Terms.Hash, handData)}); err != nil {
 				return err
 			}
 			for len(s.Inbox) <= int(i) { // the credit, which nobody takes from there

@@ -12,6 +12,7 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -25,13 +26,13 @@ func endpointAt(addr netip.AddrPort) Endpoint {
 }
 
 // hostile runs talk as the client of a session, after its hello was answered.
-func hostile(t *testing.T, addr netip.AddrPort, m wire.Mode, path string, talk func(ctx context.Context, s *session) error) error {
+func hostile(t *testing.T, addr netip.AddrPort, m wire.Mode, path string, talk func(ctx context.Context, s *flow.Session) error) error {
 	t.Helper()
 	return hostileHello(t, addr, m, path, func(*wire.Hello) {}, talk)
 }
 
 // hostileHello is hostile with a hello that change has changed.
-func hostileHello(t *testing.T, addr netip.AddrPort, m wire.Mode, path string, change func(*wire.Hello), talk func(ctx context.Context, s *session) error) error {
+func hostileHello(t *testing.T, addr netip.AddrPort, m wire.Mode, path string, change func(*wire.Hello), talk func(ctx context.Context, s *flow.Session) error) error {
 	t.Helper()
 	return byTCP().talk(t, addr, m, path, change, talk)
 }
@@ -54,7 +55,7 @@ func wantCutOff(t *testing.T, err error, ends <-chan SessionEnd) {
 // no honest sink says. It fails the test unless the server ends the conversation.
 func hostileSink(t *testing.T, addr netip.AddrPort, change func(*wire.Hello), say []message) {
 	t.Helper()
-	err := hostileHello(t, addr, wire.ModePull, "/", change, func(ctx context.Context, s *session) error {
+	err := hostileHello(t, addr, wire.ModePull, "/", change, func(ctx context.Context, s *flow.Session) error {
 		if err := s.Receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 			return err
 		}
@@ -72,7 +73,7 @@ func hostileSink(t *testing.T, addr netip.AddrPort, change func(*wire.Hello), sa
 
 // talk runs a conversation as the client of a session, after its hello, as change
 // has changed it, was answered.
-func (w hostileWay) talk(t *testing.T, addr netip.AddrPort, m wire.Mode, path string, change func(*wire.Hello), talk func(ctx context.Context, s *session) error) error {
+func (w hostileWay) talk(t *testing.T, addr netip.AddrPort, m wire.Mode, path string, change func(*wire.Hello), talk func(ctx context.Context, s *flow.Session) error) error {
 	t.Helper()
 	o := w.options()
 	h, err := o.hello(m)
@@ -86,7 +87,7 @@ func (w hostileWay) talk(t *testing.T, addr netip.AddrPort, m wire.Mode, path st
 	}
 	change(h)
 	c := Client{TCP: w.provider, Verbs: w.provider}
-	_, err = c.benchSession(t.Context(), w.endpoint(addr), o, h, func(ctx context.Context, s *session, g *errgroup.Group) error {
+	_, err = c.benchSession(t.Context(), w.endpoint(addr), o, h, func(ctx context.Context, s *flow.Session, g *errgroup.Group) error {
 		return talk(ctx, s)
 	})
 	return err
@@ -94,17 +95,17 @@ func (w hostileWay) talk(t *testing.T, addr netip.AddrPort, m wire.Mode, path st
 
 // puppet sends chunks of any content to any slot.
 type puppet struct {
-	*session
+	*flow.Session
 	target wire.RingInfo
 }
 
 // ready makes a ring and takes the sink's.
 func (p *puppet) ready(ctx context.Context) error {
-	if err := p.makeRing(ctx, hostileSlots, rdma.LocalWrite); err != nil {
+	if err := p.MakeRing(ctx, hostileSlots, rdma.LocalWrite); err != nil {
 		return err
 	}
 	return p.Expect(ctx, wire.MsgRing, "ring", func(body []byte) (err error) {
-		p.target, err = wire.DecodeRing(body, hostileSlots, p.terms.ChunkBytes)
+		p.target, err = wire.DecodeRing(body, hostileSlots, p.Terms.ChunkBytes)
 		return err
 	})
 }
@@ -148,7 +149,7 @@ func (p *puppet) repair(id uint64, slot int, generation uint64, payload []byte, 
 
 // send completes a header and writes it, and the payload, to the slot.
 func (p *puppet) send(h *wire.ChunkHeader, payload []byte) error {
-	h.Session, h.Link = p.sessionTag(), 1
+	h.Session, h.Link = p.SessionTag(), 1
 	h.StoredBytes = uint32(len(payload))
 	if h.Codec == wire.CodecPlain {
 		h.PlainBytes = h.StoredBytes
@@ -171,7 +172,7 @@ func (p *puppet) sealedChunk(slot int, place trust.HeaderPlace, seals *trust.Chu
 	x := whole(1, handData)
 	n := len(handData)
 	h := wire.ChunkHeader{
-		Session: p.sessionTag(), Link: 1, Slot: uint32(slot), Generation: 1, Extents: []wire.Extent{x}, StoredBytes: uint32(n), PlainBytes: uint32(n),
+		Session: p.SessionTag(), Link: 1, Slot: uint32(slot), Generation: 1, Extents: []wire.Extent{x}, StoredBytes: uint32(n), PlainBytes: uint32(n),
 	}
 	payload := p.Link.Ring.Slot(slot)[:n]
 	copy(payload, handData)
@@ -248,7 +249,7 @@ func (p *puppet) push(ctx context.Context, o *Options, sp *spoilt) error {
 	if err := p.Ctl.Send(ctx, wire.MsgEnd, sp.of("end", []byte{3})); err != nil {
 		return err
 	}
-	acct, err := newCopyResults(&p.terms, o)
+	acct, err := newCopyResults(&p.Terms, o)
 	if err != nil {
 		return err
 	}
@@ -284,7 +285,7 @@ func (p *puppet) await(ctx context.Context, t wire.MsgType) error {
 
 // post writes the only chunk to slot 0.
 func (p *puppet) post(x wire.Extent, sp *spoilt) error {
-	h := wire.ChunkHeader{Session: p.sessionTag(), Link: 1, Generation: 1, Extents: []wire.Extent{x}, StoredBytes: uint32(x.Length), PlainBytes: uint32(x.Length)}
+	h := wire.ChunkHeader{Session: p.SessionTag(), Link: 1, Generation: 1, Extents: []wire.Extent{x}, StoredBytes: uint32(x.Length), PlainBytes: uint32(x.Length)}
 	header := make([]byte, wire.HeaderStride)
 	header = sp.of("header", header[:h.Encode(header)])
 	imm := sp.of("immediate", binary.LittleEndian.AppendUint32(nil, wire.Immediate(0, 1)))

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -81,8 +82,8 @@ func TestHostileSourceOfDamage(t *testing.T) {
 		h.Terms.Codec, h.Terms.PieceBytes, h.Terms.Flags = CompressZstd, spoiltPieceBytes, wire.FlagMany|wire.FlagMustBeDir
 	}
 	honest := false // so far
-	err := hostileHello(t, addr, wire.ModePush, "/", change, func(ctx context.Context, s *session) error {
-		p := &spoiler{puppet: &puppet{session: s}}
+	err := hostileHello(t, addr, wire.ModePush, "/", change, func(ctx context.Context, s *flow.Session) error {
+		p := &spoiler{puppet: &puppet{Session: s}}
 		if err := p.ready(ctx); err != nil {
 			return err
 		}

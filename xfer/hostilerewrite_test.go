@@ -99,7 +99,7 @@ func (r *rewriter) serve(ctx context.Context, p *puppet) error {
 		if at+x.Length == size {
 			x.Flags = wire.ExtLast
 		}
-		x.Digest = p.terms.DigestOf(&x, size, r.honest[at:at+x.Length])
+		x.Digest = p.Terms.DigestOf(&x, size, r.honest[at:at+x.Length])
 		xs = append(xs, x)
 	}
 	if err := p.chunk(0, 0, 1, r.honest, xs...); err != nil {

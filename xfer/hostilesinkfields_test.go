@@ -12,6 +12,7 @@ import (
 
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
@@ -101,7 +102,7 @@ func testHostileSinkFields(t *testing.T, w hostileWay) {
 	for i := 0; i < len(all); i += step {
 		x := all[i]
 		said := sinkMessages()[x.what]
-		err := w.talk(t, addr, wire.ModePull, "/", asIs, func(ctx context.Context, s *session) error {
+		err := w.talk(t, addr, wire.ModePull, "/", asIs, func(ctx context.Context, s *flow.Session) error {
 			ctx, cancel := context.WithTimeout(ctx, w.slow*time.Second/5)
 			defer cancel()
 			return takeChunk(ctx, s, said.before, func() error { return s.Ctl.Send(ctx, said.t, x.m.body) })
@@ -127,7 +128,7 @@ func testHostileSinkFields(t *testing.T, w hostileWay) {
 
 // takeChunk is a sink that says something before its ring, or when a chunk has
 // come, and then only listens.
-func takeChunk(ctx context.Context, s *session, before bool, say func() error) error {
+func takeChunk(ctx context.Context, s *flow.Session, before bool, say func() error) error {
 	k := &taker{make(chan struct{}, 1)}
 	var r link.Role = k
 	s.Role.Store(&r)
@@ -139,7 +140,7 @@ func takeChunk(ctx context.Context, s *session, before bool, say func() error) e
 			return err
 		}
 	}
-	if err := s.makeRing(ctx, hostileSlots, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
+	if err := s.MakeRing(ctx, hostileSlots, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
 		return err
 	}
 	info := s.Link.Ring.Info()

@@ -13,6 +13,7 @@ import (
 	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -59,8 +60,8 @@ func TestHostileStream(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			root, addr, ends := hostileServer(t)
-			err := hostileHello(t, addr, wire.ModePush, "x", func(h *wire.Hello) { h.Terms.Flags = tc.flags }, func(ctx context.Context, s *session) error {
-				p := &puppet{session: s}
+			err := hostileHello(t, addr, wire.ModePush, "x", func(h *wire.Hello) { h.Terms.Flags = tc.flags }, func(ctx context.Context, s *flow.Session) error {
+				p := &puppet{Session: s}
 				if err := p.ready(ctx); err != nil {
 					return err
 				}
@@ -173,7 +174,7 @@ func TestHostileServerOfAStream(t *testing.T) {
 		{"never whole", []wire.AnnouncedEntry{fileAt("f", 3*piece)}, func(ctx context.Context, p *puppet) error {
 			err := errors.Join(p.chunk(0, 0, 1, first, pieceOf(0, first, 0)), p.chunk(1, 1, 1, evil, pieceOf(piece, second, 0)),
 				p.chunk(2, 2, 1, first, pieceOf(2*piece, first, wire.ExtLast)))
-			for generation := range uint64(maxResends) {
+			for generation := range uint64(flow.MaxResends) {
 				err = errors.Join(err, p.asked(ctx), p.repair(1, 3, generation+1, evil, pieceOf(piece, second, 0)))
 			}
 			return err

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -30,8 +31,8 @@ func TestHostileSourceOfAWholeTree(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root, addr, ends := hostileServer(t)
 			leaveTree(t, root, addr, ends)
-			err := hostileHello(t, addr, wire.ModePush, "x", asWhole, func(ctx context.Context, s *session) error {
-				p := &puppet{session: s}
+			err := hostileHello(t, addr, wire.ModePush, "x", asWhole, func(ctx context.Context, s *flow.Session) error {
+				p := &puppet{Session: s}
 				if err := p.ready(ctx); err != nil {
 					return err
 				}
@@ -43,7 +44,7 @@ func TestHostileSourceOfAWholeTree(t *testing.T) {
 				} else if err := p.announce(ctx, c.entries...); err != nil {
 					return err
 				}
-				results, err := newCopyResults(&p.terms, &Options{})
+				results, err := newCopyResults(&p.Terms, &Options{})
 				if err != nil {
 					return err
 				}
@@ -82,8 +83,8 @@ func leaveTree(t *testing.T, root string, addr netip.AddrPort, ends <-chan Sessi
 	t.Helper()
 	enough := errors.New("enough")
 	data := []byte("left behind")
-	err := hostileHello(t, addr, wire.ModePush, "x", asWhole, func(ctx context.Context, s *session) error {
-		p := &puppet{session: s}
+	err := hostileHello(t, addr, wire.ModePush, "x", asWhole, func(ctx context.Context, s *flow.Session) error {
+		p := &puppet{Session: s}
 		if err := errors.Join(p.ready(ctx), p.announce(ctx, dirAt("."), fileAt("f", len(data))), p.chunk(0, 0, 1, data, whole(1, data))); err != nil {
 			return err
 		}
@@ -114,13 +115,13 @@ func TestStaleFileIsNotSettled(t *testing.T) {
 			err := hostileHello(t, addr, wire.ModePush, "x", func(h *wire.Hello) {
 				asWhole(h)
 				h.Terms.Flags, h.Terms.Settled = h.Terms.Flags|flags, "z"
-			}, func(ctx context.Context, s *session) error {
-				p := &puppet{session: s}
+			}, func(ctx context.Context, s *flow.Session) error {
+				p := &puppet{Session: s}
 				x := whole(1, data)
 				if err := errors.Join(p.ready(ctx), p.announce(ctx, entries...), p.chunk(0, 0, 1, data, x)); err != nil {
 					return err
 				}
-				results, err := newCopyResults(&p.terms, &Options{Tally: new(Tally)})
+				results, err := newCopyResults(&p.Terms, &Options{Tally: new(Tally)})
 				for i := range entries {
 					b := entryState{AnnouncedEntry: entries[i], id: uint64(i)}
 					if i == 1 {

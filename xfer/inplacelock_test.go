@@ -10,6 +10,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
@@ -26,7 +27,7 @@ func sinkOf(t *testing.T, dir string, terms wire.Terms) *sink {
 		t.Fatal(err)
 	}
 	return &sink{
-		session: &session{Session: &link.Session{}, terms: terms, tally: &Tally{}, processors: 1}, store: store, tally: &Tally{}, results: &copyResults{},
+		Session: &flow.Session{Session: &link.Session{}, Terms: terms, Tally: &Tally{}, Processors: 1}, store: store, tally: &Tally{}, results: &copyResults{},
 		finished: make(chan *sinkEntry, maxOpenFiles), openFiles: newFileTokens(8), progress: make(chan struct{}, 1), mark: make(chan struct{}, 1),
 	}
 }
@@ -36,7 +37,7 @@ func comparedEntry(k *sink, path string, size int64) *sinkEntry {
 	e := &sinkEntry{}
 	e.Entry = manifest.Entry{Type: manifest.File, Path: path, Size: size, Mode: 0o644}
 	e.AllocBytes = size
-	e.compareWith(k.basisPieces(e), &k.session.terms)
+	e.compareWith(k.basisPieces(e), &k.Session.Terms)
 	return e
 }
 
@@ -200,7 +201,7 @@ func TestInPlaceOfAnEmptyFile(t *testing.T) {
 	e.last = true
 	w := &lander{sink: k, writers: 1}
 	x := wire.Extent{Flags: wire.ExtLast}
-	x.Digest = k.session.terms.DigestOf(&x, 0, nil)
+	x.Digest = k.Session.Terms.DigestOf(&x, 0, nil)
 	good, err := w.landExtent(&wire.ChunkHeader{Extents: []wire.Extent{x}}, e, 0, func(*sinkEntry, int) ([]byte, bool) { return nil, true })
 	if err != nil || !good || e.temp == nil || !e.temp.InPlace() {
 		t.Fatalf("%v, %v, %+v", good, err, e.problem)

@@ -22,7 +22,7 @@ type streamSource struct {
 	src *source
 	in  Input
 	mem []byte // the buffers, outside the Go heap
-	// begun says that bytes may have been read.
+	// Begun says that bytes may have been read.
 	begun bool
 	// bytes is how much of the stream goes into each chunk but the last. It is a whole
 	// number of pieces.
@@ -46,9 +46,9 @@ type streamChunk struct {
 func streamBuffers(slots int) int { return slots + 2 }
 
 func newStreamSource(s *source, in Input) *streamSource {
-	piece := s.session.terms.PieceBytes
-	t := &streamSource{src: s, in: in, bytes: int64(s.session.terms.ChunkBytes) / piece * piece, held: make(map[int64]int)}
-	for i := range streamBuffers(s.session.terms.Slots) {
+	piece := s.Session.Terms.PieceBytes
+	t := &streamSource{src: s, in: in, bytes: int64(s.Session.Terms.ChunkBytes) / piece * piece, held: make(map[int64]int)}
+	for i := range streamBuffers(s.Session.Terms.Slots) {
 		t.free = append(t.free, i)
 	}
 	return t
@@ -69,7 +69,7 @@ func (t *streamSource) buffer(i int) []byte { return t.mem[int64(i)*t.bytes:][:t
 // announceStream tells the sink of the only entry.
 func (s *source) announceStream(ctx context.Context) error {
 	e := &srcEntry{}
-	e.AnnouncedEntry = streamEntry(s.session.terms.Name, time.Now().UnixNano())
+	e.AnnouncedEntry = streamEntry(s.Session.Terms.Name, time.Now().UnixNano())
 	a := announcer{src: s, ctx: ctx, pending: []*srcEntry{e}}
 	a.body = wire.AppendEntry(binary.AppendUvarint(nil, e.id), &e.AnnouncedEntry, &a.scratch)
 	a.total.Entries = 1
@@ -108,8 +108,8 @@ func (t *streamSource) readStream(ctx context.Context) (err error) {
 // takeBuffer waits for a buffer that no chunk needs any more.
 func (t *streamSource) takeBuffer(ctx context.Context) (int, error) {
 	s := t.src
-	s.sender.mu.Lock()
-	defer s.sender.mu.Unlock()
+	s.sender.Mu.Lock()
+	defer s.sender.Mu.Unlock()
 	for len(t.free) == 0 {
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
@@ -125,11 +125,11 @@ func (t *streamSource) takeBuffer(ctx context.Context) (int, error) {
 // buffers wait for. There are more buffers than slots, so pack counts none for a stream.
 func (t *streamSource) awaitBufferLocked() {
 	o, stage := t.src.sender, stat.Slots
-	if o.under > len(t.held)/2 {
+	if o.Under > len(t.held)/2 {
 		stage = stat.Wire
 	}
-	counts, from := o.fillingLocked() <= len(t.held)/2, stat.Now()
-	o.cond.Wait()
+	counts, from := o.FillingLocked() <= len(t.held)/2, stat.Now()
+	o.Cond.Wait()
 	if counts {
 		t.src.tally.Spend(stage, from, 1)
 	}
@@ -190,10 +190,10 @@ func (t *streamSource) ready(c streamChunk) {
 	if c.last {
 		s.tally.SetTotalKnown(true)
 	}
-	s.sender.mu.Lock()
-	defer s.sender.mu.Unlock()
+	s.sender.Mu.Lock()
+	defer s.sender.Mu.Unlock()
 	t.read = append(t.read, c)
-	s.sender.cond.Broadcast()
+	s.sender.Cond.Broadcast()
 }
 
 // hasNextLocked reports whether a part waits to be cut. For a tree, which has no
@@ -203,8 +203,8 @@ func (t *streamSource) hasNextLocked() bool { return t == nil || len(t.read) > 0
 // cutStream makes a chunk of the next part of the stream. The chunk stays empty where the
 // sink has given the stream up meanwhile.
 func (s *source) cutStream(c *outChunk) {
-	s.sender.mu.Lock()
-	defer s.sender.mu.Unlock()
+	s.sender.Mu.Lock()
+	defer s.sender.Mu.Unlock()
 	e, t := s.nextFileLocked(), s.stream
 	if e == nil {
 		return
@@ -216,8 +216,8 @@ func (s *source) cutStream(c *outChunk) {
 		next.length, next.last = 0, true
 	}
 	t.held[next.off/t.bytes] = next.buffer
-	for at := int64(0); at < next.length || at == 0; at += s.session.terms.PieceBytes {
-		x := wire.Extent{Entry: e.id, Off: next.off + at, Length: min(s.session.terms.PieceBytes, next.length-at), SlotOff: uint32(at)}
+	for at := int64(0); at < next.length || at == 0; at += s.Session.Terms.PieceBytes {
+		x := wire.Extent{Entry: e.id, Off: next.off + at, Length: min(s.Session.Terms.PieceBytes, next.length-at), SlotOff: uint32(at)}
 		if next.last && at+x.Length == next.length {
 			x.Flags = wire.ExtLast
 			s.pastFileLocked(e)
@@ -229,9 +229,9 @@ func (s *source) cutStream(c *outChunk) {
 
 // readAt copies a piece that has been read to its slot.
 func (t *streamSource) readAt(buf []byte, off int64) error {
-	t.src.sender.mu.Lock()
+	t.src.sender.Mu.Lock()
 	b, ok := t.held[off/t.bytes]
-	t.src.sender.mu.Unlock()
+	t.src.sender.Mu.Unlock()
 	if !ok {
 		return fmt.Errorf("%w: bytes at %d of a stream wanted after they had arrived", ErrProtocol, off)
 	}

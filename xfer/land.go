@@ -9,6 +9,7 @@ import (
 	"gdrcp/chunker"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/credit"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
@@ -19,12 +20,12 @@ import (
 // startWorkers starts drainSlots as often as writes can be under way, and where the slots may
 // be in GPU memory for the gatherers, too.
 func (k *sink) startWorkers(ctx context.Context, g *errgroup.Group) {
-	n := k.session.diskWorkers()
-	if k.session.ringWish.Placement.GPU == wire.GPUOff {
-		k.session.workers.Store(int32(n))
+	n := k.Session.DiskWorkers()
+	if k.Session.RingWish.Placement.GPU == wire.GPUOff {
+		k.Session.Workers.Store(int32(n))
 	} else {
 		n += ring.Gatherers
-		k.device = newDeviceLandings(k.session.terms.Slots)
+		k.device = newDeviceLandings(k.Session.Terms.Slots)
 	}
 	for i := range n {
 		g.Go(func() error { return k.drainSlots(ctx, i) })
@@ -34,40 +35,40 @@ func (k *sink) startWorkers(ctx context.Context, g *errgroup.Group) {
 // drainSlots is a worker. It takes filled slots, verifies and writes the chunks in
 // them, and gives the slots back.
 func (k *sink) drainSlots(ctx context.Context, worker int) error {
-	if err := k.session.Link.AwaitRing(ctx); err != nil {
+	if err := k.Session.Link.AwaitRing(ctx); err != nil {
 		return err
 	}
-	if k.session.Link.Ring.Device != nil {
+	if k.Session.Link.Ring.Device != nil {
 		return k.drainDevice(ctx, worker)
 	}
-	if k.session.ringWish.Placement.GPU != wire.GPUOff && worker >= k.session.diskWorkers() {
+	if k.Session.RingWish.Placement.GPU != wire.GPUOff && worker >= k.Session.DiskWorkers() {
 		return nil // of a GPU that did not take the slots
 	}
-	node := k.session.Link.Ring.NodeFor(worker, k.session.diskWorkers())
+	node := k.Session.Link.Ring.NodeFor(worker, k.Session.DiskWorkers())
 	node.Stay()
-	var isNear func(filledSlot) bool
-	if r := k.session.Link.Ring; r.IsSpread() {
-		isNear = func(a filledSlot) bool { return r.NodeOf(a.slot) == node }
+	var isNear func(flow.Filled) bool
+	if r := k.Session.Link.Ring; r.IsSpread() {
+		isNear = func(a flow.Filled) bool { return r.NodeOf(a.Slot) == node }
 	}
-	w := lander{sink: k, turn: &turn{turns: k.turns}}
+	w := lander{sink: k, turn: &flow.Turn{Turns: k.turns}}
 	w.chunk.init()
-	defer w.unpack.close()
-	defer w.turn.leave()
+	defer w.unpack.Close()
+	defer w.turn.Leave()
 	for {
-		a, err := k.receiver.awaitSlot(ctx, isNear)
+		a, err := k.receiver.AwaitSlot(ctx, isNear)
 		if err != nil {
 			return err
 		}
-		w.turn.take()
+		w.turn.Take()
 		r, done, err := w.land(ctx, a)
-		w.turn.leave()
+		w.turn.Leave()
 		if err != nil {
 			return err
 		}
 		if !done {
 			continue
 		}
-		k.receiver.giveBack(r)
+		k.receiver.GiveBack(r)
 		if err := w.drain(); err != nil {
 			return err
 		}
@@ -77,9 +78,9 @@ func (k *sink) drainSlots(ctx context.Context, worker int) error {
 // lander is a worker's own memory.
 type lander struct {
 	sink   *sink
-	turn   *turn // nil where the slots are in a GPU
+	turn   *flow.Turn // nil where the slots are in a GPU
 	chunk  landing
-	unpack unpacker
+	unpack flow.Unpacker
 	// private holds a piece that must not change between hashing and writing. old holds
 	// one that is compared.
 	private, old []byte
@@ -90,7 +91,7 @@ type lander struct {
 
 // spent is that of the session, or of the writers where the slots are in a GPU.
 func (w *lander) spent(on stat.Stage, since int64) (now int64) {
-	return w.sink.tally.Spend(on, since, cmp.Or(w.writers, w.sink.session.computing()))
+	return w.sink.tally.Spend(on, since, cmp.Or(w.writers, w.sink.Session.Computing()))
 }
 
 // landing is a chunk that is being landed: its header, copied out of the ring.
@@ -106,14 +107,14 @@ func (l *landing) init() {
 
 // land deals with one chunk. r is what to tell the source. done is false for a chunk
 // that came out of turn and stays in its slot.
-func (w *lander) land(ctx context.Context, a filledSlot) (r wire.ReturnedSlot, done bool, err error) {
-	r = wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation}
+func (w *lander) land(ctx context.Context, a flow.Filled) (r wire.ReturnedSlot, done bool, err error) {
+	r = wire.ReturnedSlot{Slot: uint32(a.Slot), Generation: a.Generation}
 	h := &w.chunk.header
 	if done, err = w.sink.open(&w.chunk, a, &r); !done || r.Again || err != nil {
 		return r, done, err
 	}
 	// Under a limit, hold the slot until the limit lets its bytes pass.
-	if err := w.sink.session.limit.Wait(ctx, int64(h.StoredBytes), w.sink.tally.Step); err != nil {
+	if err := w.sink.Session.Limit.Wait(ctx, int64(h.StoredBytes), w.sink.tally.Step); err != nil {
 		return r, false, err
 	}
 	plain, damaged, err := w.plainOf(h, a)
@@ -132,23 +133,23 @@ func (w *lander) land(ctx context.Context, a filledSlot) (r wire.ReturnedSlot, d
 
 // verified returns the bytes of a piece to write, and whether they match its digest.
 func (w *lander) verified(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, data []byte) ([]byte, bool) {
-	if w.sink.results.vouches() && h.Codec == wire.CodecPlain && w.sink.receiver.seals == nil {
+	if w.sink.results.vouches() && h.Codec == wire.CodecPlain && w.sink.receiver.Seals == nil {
 		// The peer can still write to the slot. Where a manifest says, or will say,
 		// what arrived, write the very bytes that were hashed.
 		w.private = append(w.private[:0], data...)
 		data = w.private
 	}
-	return data, w.sink.session.terms.DigestOf(x, e.fileBytes(), data) == x.Digest
+	return data, w.sink.Session.Terms.DigestOf(x, e.fileBytes(), data) == x.Digest
 }
 
 // plainOf opens and decodes the payload in a slot. damaged says that the payload is not
 // as the source sent it.
-func (w *lander) plainOf(h *wire.ChunkHeader, a filledSlot) (plain []byte, damaged bool, err error) {
-	plain, err = w.unpack.unseal(w.sink.receiver.seals, h, w.sink.session.Link.Ring.Slot(a.slot)[:h.StoredBytes], w.sink.session.terms.ChunkBytes)
+func (w *lander) plainOf(h *wire.ChunkHeader, a flow.Filled) (plain []byte, damaged bool, err error) {
+	plain, err = w.unpack.Unseal(w.sink.receiver.Seals, h, w.sink.Session.Link.Ring.Slot(a.Slot)[:h.StoredBytes], w.sink.Session.Terms.ChunkBytes)
 	if err == nil {
-		plain, err = w.unpack.unpack(h.Codec, plain, h.PlainBytes, w.sink.session.terms.ChunkBytes)
+		plain, err = w.unpack.Unpack(h.Codec, plain, h.PlainBytes, w.sink.Session.Terms.ChunkBytes)
 	}
-	if errors.Is(err, errPayload) {
+	if errors.Is(err, flow.ErrPayload) {
 		return nil, true, nil
 	}
 	return plain, false, err
@@ -157,9 +158,9 @@ func (w *lander) plainOf(h *wire.ChunkHeader, a filledSlot) (plain []byte, damag
 // open copies a chunk's header out of the ring and admits the chunk. done is false for
 // a chunk that came out of turn and stays in its slot. r.Again is set for a chunk whose
 // header was damaged.
-func (k *sink) open(l *landing, a filledSlot, r *wire.ReturnedSlot) (done bool, err error) {
+func (k *sink) open(l *landing, a flow.Filled, r *wire.ReturnedSlot) (done bool, err error) {
 	h := &l.header
-	err = k.receiver.readHeader(a, l.priv, h)
+	err = k.receiver.ReadHeader(a, l.priv, h)
 	if errors.Is(err, wire.ErrHeaderSum) {
 		k.tally.AddRepairs(1)
 		r.Again = true
@@ -167,12 +168,12 @@ func (k *sink) open(l *landing, a filledSlot, r *wire.ReturnedSlot) (done bool, 
 	} else if err != nil {
 		return false, err
 	}
-	if h.Codec != wire.CodecPlain && k.session.terms.Codec == wire.CompressOff {
+	if h.Codec != wire.CodecPlain && k.Session.Terms.Codec == wire.CompressOff {
 		// Nothing is booked for the memory of decoding.
 		return false, fmt.Errorf("%w: chunk %d is compressed, which was not agreed on", ErrProtocol, h.ID)
 	}
 	if h.Repair {
-		k.session.Trace.Step(credit.Step{Kind: credit.StepRepaired, Sink: true, Place: credit.Place{Slot: uint32(a.slot), Generation: a.generation}, Chunk: h.ID})
+		k.Session.Trace.Step(credit.Step{Kind: credit.StepRepaired, Sink: true, Place: credit.Place{Slot: uint32(a.Slot), Generation: a.Generation}, Chunk: h.ID})
 		return true, nil
 	}
 	return k.ledger.admit(h, a)
@@ -227,16 +228,16 @@ func (k *sink) checkExtent(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (b
 		return false, nil // the reason comes in a message, and ends the entry
 	}
 	size := e.fileBytes()
-	if e.Type != manifest.File || x.Off > size || x.Length > size-x.Off || (h.Repair && !x.Brings() && !(x.Flags&wire.ExtHole != 0 && e.comparison.takes(x.Off, k.session.terms.PieceBytes))) {
+	if e.Type != manifest.File || x.Off > size || x.Length > size-x.Off || (h.Repair && !x.Brings() && !(x.Flags&wire.ExtHole != 0 && e.comparison.takes(x.Off, k.Session.Terms.PieceBytes))) {
 		return false, fmt.Errorf("%w: %d bytes at %d of %q", ErrProtocol, x.Length, x.Off, e.Path)
 	}
 	if !x.Brings() {
 		return false, nil
 	}
-	if k.session.terms.Has(wire.FlagDryRun) { // in a repair: the ledger refuses others
+	if k.Session.Terms.Has(wire.FlagDryRun) { // in a repair: the ledger refuses others
 		return false, fmt.Errorf("%w: data in a dry run", ErrProtocol)
 	}
-	if x.Off%k.session.terms.PieceBytes != 0 || x.Length > k.session.terms.PieceBytes {
+	if x.Off%k.Session.Terms.PieceBytes != 0 || x.Length > k.Session.Terms.PieceBytes {
 		return false, fmt.Errorf("%w: %d bytes at %d of %q are no piece", ErrProtocol, x.Length, x.Off, e.Path)
 	}
 	return true, nil
@@ -259,10 +260,10 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 		if x.Flags&wire.ExtGivenUp != 0 {
 			return true, nil
 		}
-		if x.Flags&wire.ExtArrived == 0 && e.comparison.takes(x.Off, w.sink.session.terms.PieceBytes) {
+		if x.Flags&wire.ExtArrived == 0 && e.comparison.takes(x.Off, w.sink.Session.Terms.PieceBytes) {
 			return w.compare(h, e, x)
 		}
-		if x.Flags&wire.ExtHole != 0 && w.sink.session.terms.Has(wire.FlagInPlace) {
+		if x.Flags&wire.ExtHole != 0 && w.sink.Session.Terms.Has(wire.FlagInPlace) {
 			if err := w.holeInPlace(e, x); err != nil {
 				return true, err
 			}
@@ -327,7 +328,7 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 		return nil, err
 	}
 	t, err := retryOnEMFILE(k.stop, func() (*chunker.Temp, error) {
-		switch inPlace := k.session.terms.Has(wire.FlagInPlace); {
+		switch inPlace := k.Session.Terms.Has(wire.FlagInPlace); {
 		case inPlace && e.basis == nil:
 			if t, err := k.store.OpenInPlace(&e.Entry, e.attrs); t != nil || err != nil {
 				return t, err
@@ -337,7 +338,7 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 			return nil, e.notInPlace
 		}
 		switch {
-		case e.basis != nil && !k.session.terms.Has(wire.FlagAppend):
+		case e.basis != nil && !k.Session.Terms.Has(wire.FlagAppend):
 			return e.basis.Copy()
 		case e.isResumable():
 			return k.store.CreatePartial(&e.Entry, e.attrs, k.partialOf(e))
@@ -375,7 +376,7 @@ func (k *sink) landed(e *sinkEntry, x *wire.Extent) error {
 	}
 	e.written += x.Length
 	k.tally.Step()
-	if goesOn(&e.entryState, &k.session.terms) {
+	if goesOn(&e.entryState, &k.Session.Terms) {
 		k.tally.AddResumable(x.Length)
 	}
 	if x.Flags&wire.ExtArrived != 0 {
@@ -418,7 +419,7 @@ func (k *sink) completeLocked(e *sinkEntry) error {
 		}
 	}
 	e.setSize(t)
-	if k.session.terms.Has(wire.FlagReadBack) {
+	if k.Session.Terms.Has(wire.FlagReadBack) {
 		t.ReadBack(k.contentOf(e))
 	} else {
 		t.MustHold(k.contentOf(e))

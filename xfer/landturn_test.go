@@ -9,6 +9,7 @@ import (
 	"gdrcp/internal/disktest"
 	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
@@ -19,8 +20,8 @@ func TestWaitForTurnIsNoTimeOfTheDisk(t *testing.T) {
 	const piece, pieces, busy = 1 << 20, 16, 400 * time.Millisecond
 	terms := wire.Terms{PieceBytes: piece, ChunkBytes: piece, Hash: manifest.XXH3, Slots: 4}
 	k := sinkOf(t, disktest.Mount(t, "64M", "mkfs.ext4", "-q"), terms)
-	k.session.workers.Store(1)
-	k.tally = k.session.tally
+	k.Session.Workers.Store(1)
+	k.tally = k.Session.Tally
 	e := comparedEntry(k, "f", pieces*piece)
 	defer k.failEntry(e, Failed, errors.New("the test is over"))
 	data := bytes.Repeat([]byte("a"), piece)
@@ -28,14 +29,14 @@ func TestWaitForTurnIsNoTimeOfTheDisk(t *testing.T) {
 		time.Sleep(20 * time.Millisecond) // the other comes to wait meanwhile
 		return data, true
 	}
-	one := make(turns, 1)
-	w := &lander{sink: k, turn: &turn{turns: one}}
-	w.turn.take()
+	one := make(flow.Turns, 1)
+	w := &lander{sink: k, turn: &flow.Turn{Turns: one}}
+	w.turn.Take()
 	go func() {
-		other := &turn{turns: one}
-		other.take() // when the writer leaves its turn
+		other := &flow.Turn{Turns: one}
+		other.Take() // when the writer leaves its turn
 		time.Sleep(busy)
-		other.leave()
+		other.Leave()
 	}()
 	took := time.Duration(0)
 	for i := int64(0); took < busy && i < pieces-1; i++ { // until the other waits for it
@@ -48,10 +49,10 @@ func TestWaitForTurnIsNoTimeOfTheDisk(t *testing.T) {
 	if k.store.Wrote().Of(fileset.IODirect) == 0 {
 		t.Fatal("nothing was written past the page cache")
 	}
-	if !w.turn.has || took < busy {
-		t.Fatalf("landed in %v, with a turn: %t", took, w.turn.has)
+	if !w.turn.Has || took < busy {
+		t.Fatalf("landed in %v, with a turn: %t", took, w.turn.Has)
 	}
-	if disk := k.session.tally.Spent()[stat.Disk]; disk > busy/2 {
+	if disk := k.Session.Tally.Spent()[stat.Disk]; disk > busy/2 {
 		t.Errorf("of %v, %v were for the disk; %v were for a turn", took, disk, busy)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/fault"
+	"gdrcp/xfer/internal/flow"
 )
 
 // learned is what the attempts of a copy have learned about its RDMA devices. The next attempt
@@ -55,9 +56,9 @@ func attemptFaultOf(err error) attemptFault {
 	var remote *RemoteError
 	isRemote := errors.As(err, &remote)
 	switch {
-	case errors.As(err, new(*ringError)):
+	case errors.As(err, new(*flow.RingError)):
 		return faultRing
-	case isRemote && strings.HasPrefix(remote.Text, noRing):
+	case isRemote && strings.HasPrefix(remote.Text, flow.NoRing):
 		return faultFarRing
 	case isRemote && (remote.Class != ClassStopped || strings.HasPrefix(remote.Text, stillWriting)):
 		return faultOther
@@ -77,7 +78,7 @@ func attemptFaultOf(err error) attemptFault {
 }
 
 // learn takes the end of an attempt. It may be called on nil.
-func (t *Tries) learn(c *Client, d *firstConn, s *session, role conversation, err error, o *Options) {
+func (t *Tries) learn(c *Client, d *firstConn, s *flow.Session, role conversation, err error, o *Options) {
 	if t == nil {
 		return
 	}
@@ -134,7 +135,7 @@ func (o *Options) mayFallBack() bool {
 
 // failedRail returns the device here, and the server's address, of the rail that an attempt
 // failed by: its first one, unless the error names another.
-func failedRail(d *firstConn, s *session, err error) (device string, addr netip.Addr) {
+func failedRail(d *firstConn, s *flow.Session, err error) (device string, addr netip.Addr) {
 	device, addr = d.link.Device, d.conn.Remote().Addr()
 	var op *rdma.OpError
 	if errors.As(err, &op) && op.Device != device && slices.ContainsFunc(s.Links.Uses(), func(u RailUse) bool { return u.Rail == op.Device }) {

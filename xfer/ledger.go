@@ -7,6 +7,7 @@ import (
 
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/credit"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -18,18 +19,18 @@ type ledger struct {
 	sink   *sink
 	mu     sync.Mutex
 	next   uint64
-	parked map[uint64]filledSlot
+	parked map[uint64]flow.Filled
 	// Over: every entry has ended, so nothing of any chunk is needed.
 	over  bool
 	holes []pieceRun // of one extent, reused
 }
 
-func newLedger(k *sink) *ledger { return &ledger{sink: k, parked: make(map[uint64]filledSlot)} }
+func newLedger(k *sink) *ledger { return &ledger{sink: k, parked: make(map[uint64]flow.Filled)} }
 
 // admit books a chunk that is no repair. It reports whether the chunk came in its turn.
 // A chunk that came too early stays in its slot, and the workers get the slot again
 // when its turn comes.
-func (l *ledger) admit(h *wire.ChunkHeader, a filledSlot) (bool, error) {
+func (l *ledger) admit(h *wire.ChunkHeader, a flow.Filled) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over {
@@ -40,13 +41,13 @@ func (l *ledger) admit(h *wire.ChunkHeader, a filledSlot) (bool, error) {
 			return false, fmt.Errorf("%w: chunk %d, %d was next", ErrProtocol, h.ID, l.next)
 		}
 		l.parked[h.ID] = a
-		l.sink.receiver.park(1)
+		l.sink.receiver.Park(1)
 		return false, nil
 	}
 	if err := l.book(h.Extents); err != nil {
 		return false, err
 	}
-	l.sink.session.Trace.Step(credit.Step{Kind: credit.StepBooked, Sink: true, Place: credit.Place{Slot: uint32(a.slot), Generation: a.generation}, Chunk: h.ID})
+	l.sink.Session.Trace.Step(credit.Step{Kind: credit.StepBooked, Sink: true, Place: credit.Place{Slot: uint32(a.Slot), Generation: a.Generation}, Chunk: h.ID})
 	l.next++
 	if p, ok := l.parked[l.next]; ok {
 		l.unparkLocked(l.next, p)
@@ -55,10 +56,10 @@ func (l *ledger) admit(h *wire.ChunkHeader, a filledSlot) (bool, error) {
 }
 
 // unparkLocked has a parked chunk taken again.
-func (l *ledger) unparkLocked(id uint64, a filledSlot) {
+func (l *ledger) unparkLocked(id uint64, a flow.Filled) {
 	delete(l.parked, id)
-	l.sink.receiver.park(-1)
-	l.sink.receiver.work.put(a)
+	l.sink.receiver.Park(-1)
+	l.sink.receiver.Work.Put(a)
 }
 
 // end says that every entry has ended. What still waits for its turn goes back: the chunk
@@ -73,7 +74,7 @@ func (l *ledger) end() {
 }
 
 func (l *ledger) book(xs []wire.Extent) error {
-	p, dear := &l.sink.session.terms, int64(0)
+	p, dear := &l.sink.Session.Terms, int64(0)
 	read := int64(0)
 	for i := range xs {
 		if p.Has(wire.FlagDryRun) && xs[i].Brings() {
@@ -116,7 +117,7 @@ func (l *ledger) bookExtent(e *sinkEntry, x *wire.Extent) error {
 	if e.Type != manifest.File || e.last {
 		return fmt.Errorf("%w: data for %q, which takes none", ErrProtocol, e.Path)
 	}
-	if err := x.CheckGrown(&l.sink.session.terms); err != nil {
+	if err := x.CheckGrown(&l.sink.Session.Terms); err != nil {
 		return err
 	}
 	if x.Flags&(wire.ExtFailed|wire.ExtChanged|wire.ExtReject) != 0 {
@@ -126,21 +127,21 @@ func (l *ledger) bookExtent(e *sinkEntry, x *wire.Extent) error {
 		return nil
 	}
 	if e.Stream && x.Flags&wire.ExtLast != 0 {
-		if err := e.endStreamLocked(x, &l.sink.session.terms); err != nil {
+		if err := e.endStreamLocked(x, &l.sink.Session.Terms); err != nil {
 			return err
 		}
 	}
-	if err := checkPlace(e, x, &l.sink.session.terms); err != nil {
+	if err := checkPlace(e, x, &l.sink.Session.Terms); err != nil {
 		return err
 	}
 	l.holes = l.holes[:0]
 	if x.Flags&wire.ExtHole != 0 {
-		l.holes = appendHole(l.holes, x, e.Size, &l.sink.session.terms)
+		l.holes = appendHole(l.holes, x, e.Size, &l.sink.Session.Terms)
 	}
-	if err := errors.Join(checkArrived(e, x), checkCompared(e, x, &l.sink.session.terms)); err != nil {
+	if err := errors.Join(checkArrived(e, x), checkCompared(e, x, &l.sink.Session.Terms)); err != nil {
 		return err
 	}
-	e.addExtent(x, l.holes, &l.sink.session.terms, l.sink.results.keepsPieces())
+	e.addExtent(x, l.holes, &l.sink.Session.Terms, l.sink.results.keepsPieces())
 	e.booked += x.Length
 	if x.Flags&wire.ExtLast == 0 {
 		return nil

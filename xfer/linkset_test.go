@@ -14,6 +14,7 @@ import (
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
 	"gdrcp/xfer/internal/credit"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/ring"
 )
@@ -101,10 +102,10 @@ func TestShutLinkHasNothingRegistered(t *testing.T) {
 			if number == 1 {
 				first = link.NewFurther(1, rail, nil, 1)
 			}
-			if err := first.Place(t.Context(), ring.Config{Slots: 2, SlotBytes: MinChunkBytes, Access: sinkAccess}); err != nil {
+			if err := first.Place(t.Context(), ring.Config{Slots: 2, SlotBytes: MinChunkBytes, Access: flow.SinkAccess}); err != nil {
 				t.Fatal(err)
 			}
-			s := &session{Session: &link.Session{Links: link.NewSet(first)}}
+			s := &flow.Session{Session: &link.Session{Links: link.NewSet(first)}}
 			t.Cleanup(func() {
 				if err := s.Links.Close(); err != nil {
 					t.Error(err)
@@ -113,7 +114,7 @@ func TestShutLinkHasNothingRegistered(t *testing.T) {
 			l := first
 			if number != 1 {
 				l = link.NewFurther(number, rail, nil, 1)
-				if err := l.Register(first.Ring, sinkAccess); err != nil {
+				if err := l.Register(first.Ring, flow.SinkAccess); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -136,7 +137,7 @@ func TestShutLinkHasNothingRegistered(t *testing.T) {
 			}
 			<-l.Shut
 			// Another goroutine may be about to use it.
-			if err := l.Register(first.Ring, sinkAccess); !errors.Is(err, rdma.ErrClosed) || registered.Load() != 0 {
+			if err := l.Register(first.Ring, flow.SinkAccess); !errors.Is(err, rdma.ErrClosed) || registered.Load() != 0 {
 				t.Errorf("the ring is registered on a link that is shut: %d bytes, %v", registered.Load(), err)
 			}
 		})
@@ -274,7 +275,7 @@ func TestLastRailThatThePeerClosed(t *testing.T) {
 		l := newTestLink(t) // its sockets stay out of the virtual time
 		synctest.Test(t, func(t *testing.T) {
 			var told atomic.Int32
-			s := &session{Session: &link.Session{Links: link.NewSet(l), Report: func(Event) { told.Add(1) }}}
+			s := &flow.Session{Session: &link.Session{Links: link.NewSet(l), Report: func(Event) { told.Add(1) }}}
 			ctx, cancel := context.WithCancel(t.Context())
 			g, ctx := errgroup.WithContext(ctx)
 			s.Links.Begin(ctx, g)
@@ -305,7 +306,7 @@ func TestLossHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := make(chan struct{})
 		var told atomic.Int32
-		s := &session{Session: &link.Session{Links: link.NewSet(l), Report: func(Event) {
+		s := &flow.Session{Session: &link.Session{Links: link.NewSet(l), Report: func(Event) {
 			<-reads
 			told.Add(1)
 		}}}
@@ -325,7 +326,7 @@ func TestLossThatNobodyHearsOf(t *testing.T) {
 	t.Parallel()
 	l := newTestLink(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := &session{Session: &link.Session{Links: link.NewSet(l), Report: func(e Event) { t.Errorf("told of %v", e) }}}
+		s := &flow.Session{Session: &link.Session{Links: link.NewSet(l), Report: func(e Event) { t.Errorf("told of %v", e) }}}
 		ctx, cancel := context.WithCancel(t.Context())
 		g, ctx := errgroup.WithContext(ctx)
 		s.Links.Begin(ctx, g)

@@ -13,6 +13,7 @@ import (
 	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -184,8 +185,8 @@ func TestListedCheck(t *testing.T) {
 // A client that promises a selection and keeps to no rule of it ends its session.
 func TestHostileChoice(t *testing.T) {
 	OnHost(t)
-	send := func(parts ...[]byte) func(ctx context.Context, s *session) error {
-		return func(ctx context.Context, s *session) error {
+	send := func(parts ...[]byte) func(ctx context.Context, s *flow.Session) error {
+		return func(ctx context.Context, s *flow.Session) error {
 			for _, part := range parts {
 				if err := s.Ctl.Send(ctx, wire.MsgSelection, part); err != nil {
 					return err
@@ -194,8 +195,8 @@ func TestHostileChoice(t *testing.T) {
 			return nil
 		}
 	}
-	wanted := func(then func(ctx context.Context, s *session) error) func(ctx context.Context, s *session) error {
-		return func(ctx context.Context, s *session) error {
+	wanted := func(then func(ctx context.Context, s *flow.Session) error) func(ctx context.Context, s *flow.Session) error {
+		return func(ctx context.Context, s *flow.Session) error {
 			for asked := false; !asked; {
 				if err := s.Receive(ctx, func(f *wire.Frame) error { asked = f.Type == wire.MsgSelection; return nil }); err != nil {
 					return err
@@ -209,9 +210,9 @@ func TestHostileChoice(t *testing.T) {
 		name  string
 		mode  wire.Mode
 		flags uint64
-		say   func(ctx context.Context, s *session) error
+		say   func(ctx context.Context, s *flow.Session) error
 	}{
-		{"something else than rules", wire.ModePull, wire.FlagRules, func(ctx context.Context, s *session) error { return s.Ctl.Send(ctx, wire.MsgEnd, []byte{0}) }},
+		{"something else than rules", wire.ModePull, wire.FlagRules, func(ctx context.Context, s *flow.Session) error { return s.Ctl.Send(ctx, wire.MsgEnd, []byte{0}) }},
 		{"names for rules", wire.ModePush, wire.FlagRules, send(nameParts(true, a))},
 		{"too many rules", wire.ModePush, wire.FlagRules, send(slices.Repeat([][]byte{append(wire.SelectionPart(wire.SelectionRules), slices.Repeat([]byte{0, 1, 'x'}, 2500)...)}, 5)...)},
 		{"rules unasked", wire.ModePull, 0, send(noRules())},
@@ -228,7 +229,7 @@ func TestHostileChoice(t *testing.T) {
 				if tc.flags&wire.FlagMany != 0 {
 					h.Paths = []string{"a", "b"}
 				}
-			}, func(ctx context.Context, s *session) error {
+			}, func(ctx context.Context, s *flow.Session) error {
 				if err := tc.say(ctx, s); err != nil {
 					return err
 				}

@@ -28,7 +28,7 @@ func listedSource(paths []string) ([]string, error) {
 // forbid that.
 func (k *sink) placeListed(first *wire.AnnouncedEntry) error {
 	err := k.store.Place(&manifest.Entry{Type: manifest.Dir, Path: "."}, ".")
-	if err != nil || first.Path == "." || k.session.terms.Has(wire.FlagDryRun|wire.FlagExisting) {
+	if err != nil || first.Path == "." || k.Session.Terms.Has(wire.FlagDryRun|wire.FlagExisting) {
 		return err
 	}
 	return k.store.MakeTop()

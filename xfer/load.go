@@ -7,6 +7,7 @@ import (
 	"gdrcp/chunker"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/limit"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
@@ -14,11 +15,11 @@ import (
 
 // takeBounces books, from the memory that all sessions share, what the workers of a
 // session with slots in GPU memory pin beside its ring.
-func takeBounces(s *session, host *door.Session) (giveBack func(), err error) {
-	if s.ringWish.Placement.GPU == wire.GPUOff {
+func takeBounces(s *flow.Session, host *door.Session) (giveBack func(), err error) {
+	if s.RingWish.Placement.GPU == wire.GPUOff {
 		return func() {}, nil
 	}
-	n := ring.BounceBytes(chunker.Workers(), s.terms.ChunkBytes)
+	n := ring.BounceBytes(chunker.Workers(), s.Terms.ChunkBytes)
 	giveBack, room, ok := host.Book(n, true)
 	if !ok {
 		err = fmt.Errorf("slots in GPU memory need %d MiB of host memory, too; of the %d MiB for all sessions %d MiB are left, and one key may not take all of them: take fewer slots, or smaller chunks",
@@ -31,7 +32,7 @@ func takeBounces(s *session, host *door.Session) (giveBack func(), err error) {
 // headers, and the messages of all its queue pairs.
 func ringBytes(qps, slots, chunkBytes int) int64 {
 	c := railConfig(qps, slots, chunkBytes, true, false, rdma.Wire{})
-	return int64(sourceSlots(slots))*int64(chunkBytes+sealPad+wire.HeaderStride) + messageBytes(&c)
+	return int64(flow.SourceSlots(slots))*int64(chunkBytes+flow.SealPad+wire.HeaderStride) + messageBytes(&c)
 }
 
 // messageBytes is the memory for the messages that may be under way on a rail.
@@ -61,9 +62,9 @@ func (o *Options) RingBytes(source, stream bool) int64 {
 	if !source {
 		return int64(slots) * (chunkBytes + wire.HeaderStride)
 	}
-	n := int64(sourceSlots(slots)) * (chunkBytes + wire.HeaderStride)
+	n := int64(flow.SourceSlots(slots)) * (chunkBytes + wire.HeaderStride)
 	if o.Encrypt {
-		n += int64(sourceSlots(slots)) * sealPad
+		n += int64(flow.SourceSlots(slots)) * flow.SealPad
 	}
 	if stream {
 		n += int64(streamBuffers(slots)) * chunkBytes

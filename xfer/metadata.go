@@ -34,7 +34,7 @@ var errLinkSkipped = errors.New("skipping non-regular file: a symbolic link (-l 
 // ownersOf is what the sink is told of an entry's owner and group. As in rsync, number
 // 0 always goes by number: root is root.
 func (a *announcer) ownersOf(f *chunker.Found) (o wire.Owners) {
-	flags := a.src.session.terms.Flags
+	flags := a.src.Session.Terms.Flags
 	named := flags&wire.FlagNumericIDs == 0
 	if flags&wire.FlagOwner != 0 {
 		o.HasUID, o.UID = true, f.UID
@@ -54,7 +54,7 @@ func (a *announcer) ownersOf(f *chunker.Found) (o wire.Owners) {
 // attributesOf is the owner and group that an entry gets at the sink: by name where
 // this host has the name, otherwise by number.
 func (k *sink) attributesOf(p *wire.AnnouncedEntry) *chunker.Attributes {
-	flags := k.session.terms.Flags
+	flags := k.Session.Terms.Flags
 	if flags&(wire.FlagOwner|wire.FlagGroup) == 0 {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -43,12 +44,12 @@ func TestOlderClientHearsNothingOfReplaced(t *testing.T) {
 				asWhole(h)
 				h.Terms.Flags |= wire.FlagForceReplace
 				h.Replaced = knows
-			}, func(ctx context.Context, s *session) error {
-				p := &puppet{session: s}
+			}, func(ctx context.Context, s *flow.Session) error {
+				p := &puppet{Session: s}
 				if err := errors.Join(p.ready(ctx), p.announce(ctx, dirAt("."))); err != nil {
 					return err
 				}
-				results, err := newCopyResults(&p.terms, &Options{})
+				results, err := newCopyResults(&p.Terms, &Options{})
 				if err != nil {
 					return err
 				}

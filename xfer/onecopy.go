@@ -11,6 +11,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/internal/filter"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -30,7 +31,7 @@ type OneCopy struct {
 
 	mu    sync.Mutex
 	begun bool
-	turn  *session // the session admitted last, until it has ended
+	turn  *flow.Session // the session admitted last, until it has ended
 	end   context.CancelCauseFunc
 	over  chan struct{} // closed when turn is no longer the running session
 	last  *SessionEnd   // of the session that made the copy
@@ -203,7 +204,7 @@ func (g *OneCopy) otherPath(paths []string) string {
 // admit takes a session with hello h, if it is the granted copy and that copy has not
 // begun. end ends the session. admit ends a session that was admitted before, if its
 // client has not heard the welcome. A nil OneCopy admits every session.
-func (g *OneCopy) admit(h *wire.Hello, s *session, end context.CancelCauseFunc) error {
+func (g *OneCopy) admit(h *wire.Hello, s *flow.Session, end context.CancelCauseFunc) error {
 	if g == nil {
 		return nil
 	}
@@ -224,7 +225,7 @@ func (g *OneCopy) admit(h *wire.Hello, s *session, end context.CancelCauseFunc) 
 }
 
 // left notes how a session has ended.
-func (g *OneCopy) left(s *session, how *SessionEnd) {
+func (g *OneCopy) left(s *flow.Session, how *SessionEnd) {
 	if g == nil {
 		return
 	}

@@ -15,6 +15,7 @@ import (
 	"gdrcp/chunker"
 	"gdrcp/internal/filter"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 
@@ -289,7 +290,7 @@ func TestGrantIsUsedOnce(t *testing.T) {
 	OnHost(t)
 	asked := Options{Recursive: true}
 	// first says hello, and then goes on until its session or ctx ends.
-	first := func(ctx context.Context, g *granting, then func(ctx context.Context, s *session) error) error {
+	first := func(ctx context.Context, g *granting, then func(ctx context.Context, s *flow.Session) error) error {
 		o := g.options(asked)
 		o.complete()
 		h, err := o.hello(wire.ModePush)
@@ -318,7 +319,7 @@ func TestGrantIsUsedOnce(t *testing.T) {
 	t.Run("broken", func(t *testing.T) {
 		g := startedFor(t, true, asked, nil, "home/dst")
 		for range 3 {
-			if err := first(t.Context(), g, func(context.Context, *session) error { return broken }); !errors.Is(err, broken) {
+			if err := first(t.Context(), g, func(context.Context, *flow.Session) error { return broken }); !errors.Is(err, broken) {
 				t.Fatal(err)
 			}
 		}
@@ -330,7 +331,7 @@ func TestGrantIsUsedOnce(t *testing.T) {
 		g := startedFor(t, true, asked, nil, "home/dst")
 		hangs, ended := make(chan bool), make(chan error, 1)
 		go func() {
-			ended <- first(t.Context(), g, func(ctx context.Context, _ *session) error {
+			ended <- first(t.Context(), g, func(ctx context.Context, _ *flow.Session) error {
 				close(hangs)
 				<-ctx.Done()
 				return context.Cause(ctx)
@@ -356,7 +357,7 @@ func TestGrantIsUsedOnce(t *testing.T) {
 		defer cancel()
 		ended := make(chan error, 1)
 		go func() {
-			ended <- first(ctx, g, func(ctx context.Context, s *session) error {
+			ended <- first(ctx, g, func(ctx context.Context, s *flow.Session) error {
 				total := wire.Totals{}
 				if err := s.Ctl.Send(ctx, wire.MsgTotal, total.Encode()); err != nil { // and says nothing of the welcome
 					return err

@@ -25,12 +25,12 @@ func (t *Tries) mayBeginAnew(role conversation, o *Options) bool {
 			return !r.stream.begun
 		case o.MaxDelete != 0 && r.window.announced > 0:
 			return false
-		case r.sender.nextID == 0:
+		case r.sender.NextID == 0:
 			return true
 		}
 	case *sink:
 		switch {
-		case !r.receiver.begun && r.results.deletes.deleted == 0:
+		case !r.receiver.Begun && r.results.deletes.deleted == 0:
 			return true
 		case r.out != nil:
 			return false

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
@@ -36,13 +37,13 @@ type owedExtent struct {
 }
 
 type waitingChunk struct {
-	a      filledSlot
+	a      flow.Filled
 	header wire.ChunkHeader
 }
 
 // drainStream is drainSlots for a stream.
 func (k *sink) drainStream(ctx context.Context) error {
-	if err := k.session.Link.AwaitRing(ctx); err != nil {
+	if err := k.Session.Link.AwaitRing(ctx); err != nil {
 		return err
 	}
 	done := func() bool { return true }
@@ -50,16 +51,16 @@ func (k *sink) drainStream(ctx context.Context) error {
 	begun := false
 	w := streamLander{sink: k, lander: lander{sink: k}}
 	w.lander.chunk.init()
-	defer w.lander.unpack.close()
+	defer w.lander.unpack.Close()
 	drained := k.drained
 	for {
 		var err error
 		select {
-		case <-k.receiver.work.ready:
+		case <-k.receiver.Work.Ready:
 			if !begun { // before, another attempt may take the stream
 				begun, done = true, context.AfterFunc(ctx, k.out.Interrupt)
 			}
-			err = w.arrived(ctx, k.receiver.work.next(nil))
+			err = w.arrived(ctx, k.receiver.Work.Next(nil))
 		case <-drained:
 			// What is owed may never come, because the file has ended.
 			drained, w.owed = nil, nil
@@ -78,18 +79,18 @@ func (k *sink) drainStream(ctx context.Context) error {
 
 // arrived lands a chunk, or keeps it until the pieces that were asked for again have
 // come. It then lands the chunks that it kept.
-func (w *streamLander) arrived(ctx context.Context, a filledSlot) error {
-	r := wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation}
+func (w *streamLander) arrived(ctx context.Context, a flow.Filled) error {
+	r := wire.ReturnedSlot{Slot: uint32(a.Slot), Generation: a.Generation}
 	done, err := w.sink.open(&w.lander.chunk, a, &r)
 	if !done || err != nil {
 		return err
 	}
 	if r.Again {
-		w.sink.receiver.giveBack(r)
+		w.sink.receiver.GiveBack(r)
 		return nil
 	}
 	h := &w.lander.chunk.header
-	if err := w.sink.session.limit.Wait(ctx, int64(h.StoredBytes), w.sink.tally.Step); err != nil {
+	if err := w.sink.Session.Limit.Wait(ctx, int64(h.StoredBytes), w.sink.tally.Step); err != nil {
 		return err
 	}
 	if err := w.forgetEnded(); err != nil {
@@ -99,7 +100,7 @@ func (w *streamLander) arrived(ctx context.Context, a filledSlot) error {
 		kept := *h
 		kept.Extents = slices.Clone(h.Extents)
 		w.waiting = append(w.waiting, waitingChunk{a, kept})
-		w.sink.receiver.park(1)
+		w.sink.receiver.Park(1)
 		return nil
 	}
 	if err := w.landChunk(h, a); err != nil {
@@ -116,7 +117,7 @@ func (w *streamLander) landWaiting() error {
 	for len(w.owed) == 0 && len(w.waiting) > 0 {
 		next := w.waiting[0]
 		w.waiting = slices.Delete(w.waiting, 0, 1)
-		w.sink.receiver.park(-1)
+		w.sink.receiver.Park(-1)
 		if err := w.landChunk(&next.header, next.a); err != nil {
 			return err
 		}
@@ -143,8 +144,8 @@ func (w *streamLander) forgetEnded() error {
 }
 
 // landChunk verifies and writes the chunk in a slot, and gives the slot back.
-func (w *streamLander) landChunk(h *wire.ChunkHeader, a filledSlot) error {
-	r := wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation}
+func (w *streamLander) landChunk(h *wire.ChunkHeader, a flow.Filled) error {
+	r := wire.ReturnedSlot{Slot: uint32(a.Slot), Generation: a.Generation}
 	plain, damaged, err := w.lander.plainOf(h, a)
 	if err != nil {
 		return err
@@ -161,7 +162,7 @@ func (w *streamLander) landChunk(h *wire.ChunkHeader, a filledSlot) error {
 	if err != nil {
 		return err
 	}
-	w.sink.receiver.giveBack(r)
+	w.sink.receiver.GiveBack(r)
 	return w.lander.drain()
 }
 
@@ -196,7 +197,7 @@ func (w *streamLander) landPiece(h *wire.ChunkHeader, e *sinkEntry, x *wire.Exte
 		if good {
 			from := stat.Now()
 			data, good = w.lander.verified(h, e, x, data)
-			w.sink.session.spent(stat.Digests, from)
+			w.sink.Session.Spent(stat.Digests, from)
 		}
 		if !good {
 			return w.damaged(e), nil
@@ -232,7 +233,7 @@ func (w *streamLander) owedAt(e *sinkEntry, x *wire.Extent) (int, error) {
 func (w *streamLander) damaged(e *sinkEntry) bool {
 	w.sink.tally.AddRepairs(1)
 	o := &w.owed[0]
-	if o.tries++; o.tries <= maxResends {
+	if o.tries++; o.tries <= flow.MaxResends {
 		return true
 	}
 	w.sink.failEntry(e, Corrupt, fmt.Errorf("%q: bytes %d to %d did not verify in %d tries", e.Path, o.Off, o.Off+o.Length, o.tries))
@@ -271,7 +272,7 @@ func (w *streamLander) write(data []byte) error {
 	for first := true; first || len(data) > 0; first = false {
 		from := stat.Now()
 		n, err := w.sink.out.Write(data[:min(len(data), streamPartBytes)])
-		w.sink.session.spent(stat.Disk, from)
+		w.sink.Session.Spent(stat.Disk, from)
 		if err != nil {
 			return err
 		}

@@ -20,25 +20,25 @@ const (
 // pack cuts accepted entries into chunks and hands each to the workers in a source slot.
 // Wishes for a resend go first. pack returns when every entry has ended.
 func (s *source) pack(ctx context.Context) error {
-	defer close(s.jobs.ready)
-	if err := s.session.Link.AwaitRing(ctx); err != nil {
+	defer close(s.jobs.Ready)
+	if err := s.Session.Link.AwaitRing(ctx); err != nil {
 		return err
 	}
-	s.sender.fitRing()
+	s.sender.FitRing()
 	for {
 		slot, err := s.nextJob(ctx)
 		if slot == nil || err != nil {
 			return err
 		}
-		s.jobs.put(slot)
+		s.jobs.Put(slot)
 	}
 }
 
 // nextJob waits for a free slot and something to put into it. It returns nil when
 // nothing more will come.
 func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
-	s.sender.mu.Lock()
-	defer s.sender.mu.Unlock()
+	s.sender.Mu.Lock()
+	defer s.sender.Mu.Unlock()
 	for {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -46,27 +46,27 @@ func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
 		if s.window.ended && s.window.settled == s.window.announced {
 			return nil, nil
 		}
-		if len(s.sender.free) > 0 && len(s.window.resends) > 0 {
+		if len(s.sender.Free) > 0 && len(s.window.resends) > 0 {
 			return s.resendLocked(), nil
 		}
-		if s.sender.roomLocked() && s.nextFileLocked() != nil && s.stream.hasNextLocked() {
-			slot := s.sender.takeSlotLocked()
+		if s.sender.RoomLocked() && s.nextFileLocked() != nil && s.stream.hasNextLocked() {
+			slot := s.sender.TakeSlotLocked()
 			// Cutting may have to look for holes. Do not do that under the lock.
-			s.sender.mu.Unlock()
-			err := s.cutChunk(&slot.chunk)
-			s.sender.mu.Lock()
+			s.sender.Mu.Unlock()
+			err := s.cutChunk(&slot.Chunk)
+			s.sender.Mu.Lock()
 			if err != nil {
 				return nil, err
 			}
-			s.nextTurnLocked(&slot.chunk)
-			if len(slot.chunk.Extents) > 0 {
-				s.sender.numberLocked(slot)
+			s.nextTurnLocked(&slot.Chunk)
+			if len(slot.Chunk.Extents) > 0 {
+				s.sender.NumberLocked(slot)
 				return slot, nil
 			}
-			s.sender.free = append(s.sender.free, slot.index)
+			s.sender.Free = append(s.sender.Free, slot.Index)
 			continue
 		}
-		s.sender.awaitLocked(s.nextFileLocked() != nil && s.stream == nil)
+		s.sender.AwaitLocked(s.nextFileLocked() != nil && s.stream == nil)
 	}
 }
 
@@ -74,9 +74,9 @@ func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
 func (s *source) resendLocked() *outSlot {
 	r := s.window.resends[0]
 	s.window.resends = s.window.resends[1:]
-	slot := s.sender.takeSlotLocked()
-	c := &slot.chunk
-	c.ID, c.Repair, c.again, c.tries, c.headerTries = r.id, r.repair, true, r.tries, r.headerTries
+	slot := s.sender.TakeSlotLocked()
+	c := &slot.Chunk
+	c.ID, c.Repair, c.Again, c.Tries, c.HeaderTries = r.id, r.repair, true, r.tries, r.headerTries
 	var used int64
 	for i := range r.extents {
 		x := r.extents[i]
@@ -93,11 +93,11 @@ func (s *source) resendLocked() *outSlot {
 
 // resendLater notes what the sink wants again.
 func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
-	w := &resend{id: c.ID, repair: c.Repair, tries: c.tries}
+	w := &resend{id: c.ID, repair: c.Repair, tries: c.Tries}
 	var different []int
 	bad := r.Bad
 	if r.Again {
-		w.headerTries = c.headerTries + 1
+		w.headerTries = c.HeaderTries + 1
 		w.extents = append(w.extents, c.Extents...)
 		w.files = append(w.files, c.Of.files...)
 		s.tally.AddRepairs(1) // as the sink counts
@@ -113,7 +113,7 @@ func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 				continue
 			}
 			bad = bad[1:]
-			if differs(c, i, &s.session.terms) {
+			if differs(c, i, &s.Session.Terms) {
 				different = append(different, i)
 				continue
 			}
@@ -130,14 +130,14 @@ func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 	if len(w.extents) > 0 {
 		s.window.resends = append(s.window.resends, w)
 	}
-	s.sender.cond.Broadcast()
+	s.sender.Cond.Broadcast()
 	return nil
 }
 
 // resendMoved sends a chunk again that was lost with its link.
 func (s *source) resendMoved(c *outChunk) {
 	s.window.resends = append(s.window.resends, &resend{
-		id: c.ID, repair: c.Repair, tries: c.tries, headerTries: c.headerTries, extents: slices.Clone(c.Extents), files: slices.Clone(c.Of.files),
+		id: c.ID, repair: c.Repair, tries: c.Tries, headerTries: c.HeaderTries, extents: slices.Clone(c.Extents), files: slices.Clone(c.Of.files),
 	})
 }
 
@@ -157,7 +157,7 @@ func (s *source) cutChunk(c *outChunk) error {
 		s.cutStream(c)
 		return nil
 	}
-	room := int64(s.session.terms.ChunkBytes)
+	room := int64(s.Session.Terms.ChunkBytes)
 	used, dear, read := int64(0), int64(0), int64(0)
 	for len(c.Extents) < wire.MaxExtents {
 		e := s.nextFile()
@@ -172,10 +172,10 @@ func (s *source) cutChunk(c *outChunk) error {
 			length, flags := s.nextExtent(e)
 			x.Length, x.Flags = s.asDigest(e, length, flags)
 		}
-		if dear += holeHashCost(&s.session.terms, &x); dear > maxHashedHolePieces(&s.session.terms) {
+		if dear += holeHashCost(&s.Session.Terms, &x); dear > maxHashedHolePieces(&s.Session.Terms) {
 			break
 		}
-		if read += comparedBytes(&x); read > maxComparedBytes(&s.session.terms) {
+		if read += comparedBytes(&x); read > maxComparedBytes(&s.Session.Terms) {
 			break
 		}
 		if x.Brings() {
@@ -204,7 +204,7 @@ func (s *source) cutChunk(c *outChunk) error {
 // nextExtent returns the length and kind of the next extent of a file: one piece, a run
 // of pieces that are holes, or the pieces that an earlier copy brought.
 func (s *source) nextExtent(e *srcEntry) (length int64, flags uint16) {
-	piece := s.session.terms.PieceBytes
+	piece := s.Session.Terms.PieceBytes
 	left := e.Size - e.packed
 	if e.packed < e.arrived.bytes {
 		return e.arrived.bytes - e.packed, wire.ExtArrived
@@ -229,7 +229,7 @@ func (s *source) nextExtent(e *srcEntry) (length int64, flags uint16) {
 	if hole < piece && hole < left {
 		return min(piece, left), 0
 	}
-	hole = min(hole, longestHole(&s.session.terms)*piece)
+	hole = min(hole, longestHole(&s.Session.Terms)*piece)
 	if hole == e.Size {
 		// Nothing more is read of it, and a chunk has many such files.
 		err := e.checkShared()

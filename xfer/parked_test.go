@@ -10,6 +10,7 @@ import (
 	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -18,10 +19,10 @@ import (
 func TestChunksThatWaitForWhatNeverComes(t *testing.T) {
 	overHostile(t, func(t *testing.T, w hostileWay) {
 		_, addr, ends := w.serve(t)
-		err := w.talk(t, addr, wire.ModePush, "x", asIs, func(ctx context.Context, s *session) error {
+		err := w.talk(t, addr, wire.ModePush, "x", asIs, func(ctx context.Context, s *flow.Session) error {
 			ctx, cancel := context.WithTimeout(ctx, rdmatest.Stretch(w.timeouts().Silence))
 			defer cancel()
-			p := &puppet{session: s}
+			p := &puppet{Session: s}
 			if err := p.ready(ctx); err != nil {
 				return err
 			}
@@ -31,7 +32,7 @@ func TestChunksThatWaitForWhatNeverComes(t *testing.T) {
 			}
 			data := make([]byte, manifest.DefaultPieceBytes)
 			x := wire.Extent{Off: manifest.DefaultPieceBytes, Length: manifest.DefaultPieceBytes, Flags: wire.ExtLast}
-			x.Digest = p.terms.DigestOf(&x, file.Size, data)
+			x.Digest = p.Terms.DigestOf(&x, file.Size, data)
 			if err := p.chunk(1, 1, 1, data, x); err != nil { // chunk 0 was lost on its way
 				return err
 			}
@@ -56,7 +57,7 @@ func TestChunksThatWaitForWhatNeverComes(t *testing.T) {
 
 // endOf ends the conversation about one file, which failed, when that is settled.
 func (p *puppet) endOf(ctx context.Context, o *Options, file wire.AnnouncedEntry, failed *wire.Exception) error {
-	acct, err := newCopyResults(&p.terms, o)
+	acct, err := newCopyResults(&p.Terms, o)
 	if err != nil {
 		return err
 	}

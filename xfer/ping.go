@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 
@@ -31,7 +32,7 @@ type Latency struct {
 // ponger is the server's end. It answers messages with messages, and immediates with a
 // Write with immediate into the pinger's ring.
 type ponger struct {
-	session *session
+	Session *flow.Session
 	peer    wire.RingInfo
 	open    bool
 }
@@ -39,7 +40,7 @@ type ponger struct {
 func (p *ponger) release() error                     { return nil }
 func (p *ponger) Done(*link.Link, uint64)            {}
 func (p *ponger) Opened()                            {}
-func (p *ponger) conn() rdma.Conn                    { return p.session.Link.Snapshot()[0].Conn }
+func (p *ponger) conn() rdma.Conn                    { return p.Session.Link.Snapshot()[0].Conn }
 func (p *ponger) Immediate(*link.Link, uint32) error { return p.answer() }
 
 // answer posts the pong to a Write with immediate.
@@ -48,7 +49,7 @@ func (p *ponger) answer() error {
 		return fmt.Errorf("%w: a ping before the ring", ErrProtocol)
 	}
 	_, err := p.conn().Post([]rdma.WR{{
-		Op: rdma.OpWriteImm, Local: p.session.Link.Ring.PayloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
+		Op: rdma.OpWriteImm, Local: p.Session.Link.Ring.PayloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
 	}})
 	return err
 }
@@ -56,7 +57,7 @@ func (p *ponger) answer() error {
 func (p *ponger) Fast(f *wire.Frame) (bool, error) {
 	switch f.Type {
 	case wire.MsgPing:
-		_, err := p.session.Ctl.TrySend(wire.MsgPong, nil)
+		_, err := p.Session.Ctl.TrySend(wire.MsgPong, nil)
 		return true, err
 	case wire.MsgRing:
 		info, err := wire.DecodeRing(f.Body, 1, MinChunkBytes)
@@ -67,31 +68,31 @@ func (p *ponger) Fast(f *wire.Frame) (bool, error) {
 }
 
 func (p *ponger) talk(ctx context.Context, _ *errgroup.Group) error {
-	p.session.terms.Slots, p.session.terms.ChunkBytes = 1, MinChunkBytes
-	if err := p.session.makeRing(ctx, 1, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead); err != nil {
+	p.Session.Terms.Slots, p.Session.Terms.ChunkBytes = 1, MinChunkBytes
+	if err := p.Session.MakeRing(ctx, 1, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead); err != nil {
 		return err
 	}
 	var r link.Role = p
-	p.session.Role.Store(&r)
-	info := p.session.Link.Ring.Info()
-	if err := p.session.Ctl.Send(ctx, wire.MsgRing, info.Encode()); err != nil {
+	p.Session.Role.Store(&r)
+	info := p.Session.Link.Ring.Info()
+	if err := p.Session.Ctl.Send(ctx, wire.MsgRing, info.Encode()); err != nil {
 		return err
 	}
-	err := p.session.Receive(ctx, func(f *wire.Frame) error {
+	err := p.Session.Receive(ctx, func(f *wire.Frame) error {
 		if f.Type != wire.MsgEnd {
 			return fmt.Errorf("%w: message %d in a ping", ErrProtocol, f.Type)
 		}
-		return p.session.SayLast(ctx, wire.MsgDone, nil)
+		return p.Session.SayLast(ctx, wire.MsgDone, nil)
 	})
 	if err != nil {
 		return err
 	}
-	return p.session.Linger(ctx)
+	return p.Session.Linger(ctx)
 }
 
 // pinger is the client's end. Its poller hands every answer on.
 type pinger struct {
-	session *session
+	Session *flow.Session
 	peer    wire.RingInfo
 	answers chan struct{}
 }
@@ -130,26 +131,26 @@ func (p *pinger) round(ctx context.Context, post func() error) error {
 
 // posts returns the ways to ping, by name.
 func (p *pinger) posts(ctx context.Context) map[string]func() error {
-	conn := p.session.Link.Snapshot()[0].Conn
+	conn := p.Session.Link.Snapshot()[0].Conn
 	write := rdma.WR{
-		Op: rdma.OpWriteImm, Quiet: true, Local: p.session.Link.Ring.PayloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
+		Op: rdma.OpWriteImm, Quiet: true, Local: p.Session.Link.Ring.PayloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
 	}
 	read := write
 	write2 := write
 	write2.Op, read.Op, read.Quiet = rdma.OpWrite, rdma.OpRead, false
 	return map[string]func() error{
-		"send":      func() error { return p.session.Ctl.Send(ctx, wire.MsgPing, nil) },
+		"send":      func() error { return p.Session.Ctl.Send(ctx, wire.MsgPing, nil) },
 		"write-imm": func() error { _, err := conn.Post([]rdma.WR{write}); return err },
 		"write":     func() error { _, err := conn.Post([]rdma.WR{write2, read}); return err },
 	}
 }
 
 func (p *pinger) talk(ctx context.Context, rounds int, got func(Latency)) error {
-	p.session.terms.Slots, p.session.terms.ChunkBytes = 1, MinChunkBytes
-	if err := p.session.makeRing(ctx, 1, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
+	p.Session.Terms.Slots, p.Session.Terms.ChunkBytes = 1, MinChunkBytes
+	if err := p.Session.MakeRing(ctx, 1, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
 		return err
 	}
-	err := p.session.Expect(ctx, wire.MsgRing, "ring", func(body []byte) (err error) {
+	err := p.Session.Expect(ctx, wire.MsgRing, "ring", func(body []byte) (err error) {
 		p.peer, err = wire.DecodeRing(body, 1, MinChunkBytes)
 		return err
 	})
@@ -157,9 +158,9 @@ func (p *pinger) talk(ctx context.Context, rounds int, got func(Latency)) error 
 		return err
 	}
 	var r link.Role = p
-	p.session.Role.Store(&r)
-	info := p.session.Link.Ring.Info()
-	if err := p.session.Ctl.Send(ctx, wire.MsgRing, info.Encode()); err != nil {
+	p.Session.Role.Store(&r)
+	info := p.Session.Link.Ring.Info()
+	if err := p.Session.Ctl.Send(ctx, wire.MsgRing, info.Encode()); err != nil {
 		return err
 	}
 	posts := p.posts(ctx)
@@ -177,10 +178,10 @@ func (p *pinger) talk(ctx context.Context, rounds int, got func(Latency)) error 
 		slices.Sort(took)
 		got(Latency{Op: op, Median: took[len(took)/2], P99: took[len(took)*99/100], Shortest: took[0], Rounds: rounds})
 	}
-	if err := p.session.Ctl.Send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, uint64(rounds))); err != nil {
+	if err := p.Session.Ctl.Send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, uint64(rounds))); err != nil {
 		return err
 	}
-	return p.session.Expect(ctx, wire.MsgDone, "end", func([]byte) error { return nil })
+	return p.Session.Expect(ctx, wire.MsgDone, "end", func([]byte) error { return nil })
 }
 
 // BenchLatency measures round trips to a server.
@@ -192,8 +193,8 @@ func (c *Client) BenchLatency(ctx context.Context, ep Endpoint, rounds int, o Op
 		return nil, err
 	}
 	var out []Latency
-	d, err := c.benchSession(ctx, ep, &o, h, func(ctx context.Context, s *session, _ *errgroup.Group) error {
-		p := &pinger{session: s, answers: make(chan struct{}, 1)}
+	d, err := c.benchSession(ctx, ep, &o, h, func(ctx context.Context, s *flow.Session, _ *errgroup.Group) error {
+		p := &pinger{Session: s, answers: make(chan struct{}, 1)}
 		return p.talk(ctx, max(rounds, 10), func(l Latency) { out = append(out, l) })
 	})
 	if err != nil {
@@ -206,12 +207,12 @@ func (c *Client) BenchLatency(ctx context.Context, ep Endpoint, rounds int, o Op
 }
 
 // serveBench prepares the server's end of a bench.
-func (v *Server) serveBench(s *session, h *wire.Hello, tally *Tally) (*service, error) {
+func (v *Server) serveBench(s *flow.Session, h *wire.Hello, tally *Tally) (*service, error) {
 	out := &service{close: func() error { return nil }}
 	if h.Terms.Mode == wire.ModePing {
-		out.role = &ponger{session: s}
+		out.role = &ponger{Session: s}
 	} else {
-		out.role = &benchSink{session: s, tally: tally, receiver: newChunkReceiver(s)}
+		out.role = &benchSink{Session: s, tally: tally, receiver: flow.NewReceiver(s)}
 	}
 	return out, nil
 }

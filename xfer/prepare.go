@@ -21,29 +21,29 @@ func (k *sink) place(first *wire.AnnouncedEntry) error {
 	if placed || k.store == nil {
 		return nil
 	}
-	if k.session.Client {
+	if k.Session.Client {
 		k.reportPlace(first)
 	}
-	if k.session.terms.Has(wire.FlagWhole) && first.Type != manifest.Dir {
+	if k.Session.Terms.Has(wire.FlagWhole) && first.Type != manifest.Dir {
 		return errNoDir(first.Path)
 	}
 	switch {
-	case k.session.terms.Flags&wire.FlagListed != 0:
+	case k.Session.Terms.Flags&wire.FlagListed != 0:
 		return k.placeListed(first)
-	case k.session.terms.Flags&wire.FlagMany != 0:
+	case k.Session.Terms.Flags&wire.FlagMany != 0:
 		return k.store.Place(nil, "")
 	}
-	return k.store.Place(&first.Entry, k.session.terms.Name)
+	return k.store.Place(&first.Entry, k.Session.Terms.Name)
 }
 
 // reportPlace reports where the entries of a pull go.
 func (k *sink) reportPlace(first *wire.AnnouncedEntry) {
 	_, leaf := k.store.Into()
-	p := Place{Name: k.session.terms.Name, Inside: leaf == ""}
+	p := Place{Name: k.Session.Terms.Name, Inside: leaf == ""}
 	switch {
-	case k.session.terms.Flags&wire.FlagListed != 0:
+	case k.Session.Terms.Flags&wire.FlagListed != 0:
 		p.Name = "."
-	case k.session.terms.Flags&wire.FlagMany != 0:
+	case k.Session.Terms.Flags&wire.FlagMany != 0:
 		p.Name = ""
 	default:
 		p.Single = first.Type != manifest.Dir
@@ -72,7 +72,7 @@ func (k *sink) prepare(e *sinkEntry) error {
 		case manifest.Symlink:
 			err = k.store.Symlink(&e.Entry, e.attrs)
 		default:
-			e.compareWith(k.basisPieces(e), &k.session.terms)
+			e.compareWith(k.basisPieces(e), &k.Session.Terms)
 			return k.know(e)
 		}
 	}
@@ -90,7 +90,7 @@ func (k *sink) spares(e *sinkEntry) bool {
 		return false
 	}
 	outcome := Skipped
-	if k.session.terms.Has(wire.FlagMany) && !strings.Contains(e.Path, "/") {
+	if k.Session.Terms.Has(wire.FlagMany) && !strings.Contains(e.Path, "/") {
 		outcome = Failed
 	}
 	e.problem = &wire.Exception{Entry: e.id, Outcome: outcome, Text: fmt.Sprintf("%q: %v, so it is not copied", e.Path, chunker.ErrSpared)}
@@ -140,5 +140,5 @@ func (k *sink) plan(ctx context.Context) error {
 	k.window.mu.Lock()
 	k.window.planned = upto
 	k.window.mu.Unlock()
-	return k.session.Ctl.Send(ctx, wire.MsgPlan, binary.AppendUvarint(nil, upto))
+	return k.Session.Ctl.Send(ctx, wire.MsgPlan, binary.AppendUvarint(nil, upto))
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -17,8 +18,8 @@ func TestFoundBytesCount(t *testing.T) {
 	w, root := byTCP(), t.TempDir()
 	v, addr := w.running(t, ServerConfig{Keys: OneKey(testKey, Admission{Root: DirRoot(root)}), Timeouts: w.timeouts()})
 	var last int64
-	_ = w.talk(t, addr, wire.ModePush, "copy", func(*wire.Hello) {}, func(ctx context.Context, s *session) error {
-		p := &puppet{session: s}
+	_ = w.talk(t, addr, wire.ModePush, "copy", func(*wire.Hello) {}, func(ctx context.Context, s *flow.Session) error {
+		p := &puppet{Session: s}
 		if err := p.ready(ctx); err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ type pullFilter struct {
 	// named reports whether a name is one of several sources'. It is nil for a single
 	// source.
 	named func(name string) bool
-	// begun says that the first entry was seen. alone says that it is a single file or
+	// Begun says that the first entry was seen. alone says that it is a single file or
 	// link.
 	begun, alone bool
 	// filter knows what was to be left out. It is nil where this end cannot tell.

@@ -10,6 +10,7 @@ import (
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
@@ -34,7 +35,7 @@ const (
 
 // keepRails has further rails join the session, and lost ones again. d is the session's
 // first connection.
-func keepRails(ctx context.Context, s *session, c *Client, ep Endpoint, d *firstConn, o *Options) error {
+func keepRails(ctx context.Context, s *flow.Session, c *Client, ep Endpoint, d *firstConn, o *Options) error {
 	select {
 	case <-s.RoleSet:
 	case <-ctx.Done():
@@ -57,7 +58,7 @@ func keepRails(ctx context.Context, s *session, c *Client, ep Endpoint, d *first
 
 // keepRail makes links over a way, one after the other, until ctx ends or the way turns
 // out to lead nowhere.
-func keepRail(ctx context.Context, s *session, w *railWay, d *firstConn, o *Options) error {
+func keepRail(ctx context.Context, s *flow.Session, w *railWay, d *firstConn, o *Options) error {
 	pause, failed := railPause, 0
 	for l := w.link; ; {
 		switch {
@@ -109,7 +110,7 @@ func keepRail(ctx context.Context, s *session, w *railWay, d *firstConn, o *Opti
 // restRail waits before a rail is tried again. Where no link is left, it does not wait
 // for long, and where the last one is lost meanwhile, no more: the session ends if no rail
 // joins soon.
-func restRail(ctx context.Context, s *session, pause *time.Duration) error {
+func restRail(ctx context.Context, s *flow.Session, pause *time.Duration) error {
 	wait := *pause
 	left, changed := s.Links.Left()
 	if left == 0 {
@@ -143,7 +144,7 @@ func laneOfLink(n credit.Link, qp int) trust.Lane {
 
 // dialLink makes a link over a way. It returns the link once its first queue pair is in
 // the session.
-func dialLink(ctx context.Context, s *session, w *railWay, d *firstConn, o *Options) (*link.Link, error) {
+func dialLink(ctx context.Context, s *flow.Session, w *railWay, d *firstConn, o *Options) (*link.Link, error) {
 	again := w.number != 0
 	l, err := dialNumber(ctx, s, w, d, o)
 	if again && w.number == 0 && errors.As(err, new(*rdma.RejectedError)) {
@@ -154,7 +155,7 @@ func dialLink(ctx context.Context, s *session, w *railWay, d *firstConn, o *Opti
 }
 
 // dialNumber is one try of dialLink, with the way's number or the next one.
-func dialNumber(ctx context.Context, s *session, w *railWay, d *firstConn, o *Options) (*link.Link, error) {
+func dialNumber(ctx context.Context, s *flow.Session, w *railWay, d *firstConn, o *Options) (*link.Link, error) {
 	rail, err := w.provider.Open(w.device, o.railConfig(d.grant, false))
 	if err != nil {
 		return nil, err
@@ -190,7 +191,7 @@ func dialNumber(ctx context.Context, s *session, w *railWay, d *firstConn, o *Op
 
 // dialLane makes a queue pair of a link. answered says that the server has taken it or
 // refused it.
-func dialLane(ctx context.Context, s *session, w *railWay, d *firstConn, l *link.Link, qp int) (answered bool, err error) {
+func dialLane(ctx context.Context, s *flow.Session, w *railWay, d *firstConn, l *link.Link, qp int) (answered bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, joinTime, fmt.Errorf("%w: no answer from %s within %v", ErrPeerSilent, w.to, joinTime))
 	defer cancel()
 	lane := laneOfLink(l.Number, qp)
@@ -203,7 +204,7 @@ func dialLane(ctx context.Context, s *session, w *railWay, d *firstConn, l *link
 
 // takeLane takes a queue pair of a session that runs, at the server. It answers the
 // request.
-func takeLane(ctx context.Context, s *session, p rdma.Provider, req rdma.Request, lane trust.Lane, cfg rdma.RailConfig, host *door.Session) error {
+func takeLane(ctx context.Context, s *flow.Session, p rdma.Provider, req rdma.Request, lane trust.Lane, cfg rdma.RailConfig, host *door.Session) error {
 	err := tryLane(ctx, s, p, req, lane, cfg, host)
 	if err != nil && lane.Rail != 0 {
 		// A copy that ends leaves joins behind that it has begun, and needs none of them.
@@ -214,7 +215,7 @@ func takeLane(ctx context.Context, s *session, p rdma.Provider, req rdma.Request
 }
 
 // tryLane is takeLane, and returns every error.
-func tryLane(ctx context.Context, s *session, p rdma.Provider, req rdma.Request, lane trust.Lane, cfg rdma.RailConfig, host *door.Session) error {
+func tryLane(ctx context.Context, s *flow.Session, p rdma.Provider, req rdma.Request, lane trust.Lane, cfg rdma.RailConfig, host *door.Session) error {
 	if lane.Rail == 0 {
 		conn, err := req.Accept(ctx, s.Link.Rail)
 		if err != nil {
@@ -234,7 +235,7 @@ func tryLane(ctx context.Context, s *session, p rdma.Provider, req rdma.Request,
 }
 
 // takeFurtherLane takes a queue pair of a link that has its first one, or is about to.
-func takeFurtherLane(ctx context.Context, s *session, req rdma.Request, lane trust.Lane) error {
+func takeFurtherLane(ctx context.Context, s *flow.Session, req rdma.Request, lane trust.Lane) error {
 	n := credit.Link(lane.Epoch)
 	l, err := s.Links.Find(n)
 	if err == nil && l != nil {
@@ -252,7 +253,7 @@ func takeFurtherLane(ctx context.Context, s *session, req rdma.Request, lane tru
 }
 
 // takeLink takes a further link by its first queue pair.
-func takeLink(ctx context.Context, s *session, p rdma.Provider, req rdma.Request, lane trust.Lane, cfg rdma.RailConfig, host *door.Session) error {
+func takeLink(ctx context.Context, s *flow.Session, p rdma.Provider, req rdma.Request, lane trust.Lane, cfg rdma.RailConfig, host *door.Session) error {
 	n := credit.Link(lane.Epoch)
 	giveBack, room, ok := host.Book(messageBytes(&cfg), false)
 	if !ok {

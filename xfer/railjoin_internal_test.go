@@ -11,6 +11,7 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 )
 
@@ -120,7 +121,7 @@ func TestRestingRailIsTriedWhenItIsTheLastHope(t *testing.T) {
 	first := newTestLink(t)
 	further := link.NewFurther(2, first.Rail, nil, 1)
 	synctest.Test(t, func(t *testing.T) {
-		s := &session{Session: &link.Session{Links: link.NewSet(first)}}
+		s := &flow.Session{Session: &link.Session{Links: link.NewSet(first)}}
 		s.Links.MayReplace()
 		lose := func(l *link.Link) {
 			if _, _, err := s.Links.Drop(l, &rdma.OpError{Fault: rdma.FaultPath}); err != nil {

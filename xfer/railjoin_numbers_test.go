@@ -13,6 +13,7 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 )
 
@@ -76,7 +77,7 @@ var (
 func TestNumbersOfLinksThatFail(t *testing.T) {
 	t.Parallel()
 	first, d := newTestLink(t), admitted(t)
-	s := &session{Session: &link.Session{Links: link.NewSet(first)}}
+	s := &flow.Session{Session: &link.Session{Links: link.NewSet(first)}}
 	var answers []error
 	p := &deadEnd{rail: first.Rail, answer: func() error {
 		next := answers[0]
@@ -127,7 +128,7 @@ func TestDeadRailLeavesNumbersForTheOthers(t *testing.T) {
 		lost.End()
 		p := &deadEnd{rail: first.Rail, open: tc.open, answer: func() error { return tc.dial }}
 		synctest.Test(t, func(t *testing.T) {
-			s := &session{Session: &link.Session{Links: link.NewSet(first)}}
+			s := &flow.Session{Session: &link.Session{Links: link.NewSet(first)}}
 			ctx, cancel := context.WithTimeout(t.Context(), 48*time.Hour)
 			defer cancel()
 			if err := keepRail(ctx, s, &railWay{provider: p, link: lost}, d, &Options{ChunkBytes: MinChunkBytes}); !errors.Is(err, context.DeadlineExceeded) {

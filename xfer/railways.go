@@ -9,6 +9,7 @@ import (
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 )
 
@@ -140,7 +141,7 @@ func (o *Options) mayUse(v rdma.Device) bool {
 }
 
 // reportNoRail tells that a rail does not join.
-func reportNoRail(s *session, w *railWay, why error) {
+func reportNoRail(s *flow.Session, w *railWay, why error) {
 	if s.Report != nil {
 		s.Report(Event{Kind: EventRailUnused, Rail: cmp.Or(w.device, w.to.String()), Text: why.Error(), RailsLeft: len(s.Links.Snapshot())})
 	}

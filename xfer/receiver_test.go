@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
@@ -13,25 +14,25 @@ import (
 // what comes back.
 func TestSlotsComeBackBeforeTheEnd(t *testing.T) {
 	t.Parallel()
-	f := newChunkReceiver(&session{Session: &link.Session{Ctl: &link.Control{}}, terms: wire.Terms{Slots: 8}, tally: &Tally{}})
-	f.granted = true
+	f := flow.NewReceiver(&flow.Session{Session: &link.Session{Ctl: &link.Control{}}, Terms: wire.Terms{Slots: 8}, Tally: &Tally{}})
+	f.Granted = true
 	l := newTestLink(t)
 	for slot := range 2 {
-		if err := f.immediate(l, wire.Immediate(slot, 1)); err != nil {
+		if err := f.Immediate(l, wire.Immediate(slot, 1)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 2 {
-		if err := f.returnAll(over); !errors.Is(err, context.Canceled) {
+		if err := f.ReturnAll(over); !errors.Is(err, context.Canceled) {
 			t.Fatalf("with slots at work: %v", err)
 		}
-		<-f.work.ready
-		a := f.work.next(nil)
-		f.giveBack(wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation})
+		<-f.Work.Ready
+		a := f.Work.Next(nil)
+		f.GiveBack(wire.ReturnedSlot{Slot: uint32(a.Slot), Generation: a.Generation})
 	}
-	if err := f.awaitIdle(t.Context()); err != nil || len(f.credits) != 2 {
-		t.Errorf("%v, with %d credits", err, len(f.credits))
+	if err := f.AwaitIdle(t.Context()); err != nil || len(f.Credits) != 2 {
+		t.Errorf("%v, with %d credits", err, len(f.Credits))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -44,7 +45,7 @@ func (w *lander) judge(e *sinkEntry, x *wire.Extent, why error, isRepair bool) (
 	w.sink.tally.AddRepairs(1)
 	r.tries++
 	r.digest = x.Digest
-	if r.tries > maxResends {
+	if r.tries > flow.MaxResends {
 		if errors.Is(why, errAllOpen) {
 			w.sink.failEntryLocked(e, Failed, fmt.Sprintf("%q: %v", e.Path, why))
 			return false, nil
@@ -52,7 +53,7 @@ func (w *lander) judge(e *sinkEntry, x *wire.Extent, why error, isRepair bool) (
 		w.sink.failEntryLocked(e, Corrupt, fmt.Sprintf("%q: bytes %d to %d %v in %d tries", e.Path, x.Off, x.Off+x.Length, why, r.tries))
 		return false, nil
 	}
-	if most := mostWanted(w.sink.session); !known && w.sink.wanted.Add(1) > most {
+	if most := mostWanted(w.sink.Session); !known && w.sink.wanted.Add(1) > most {
 		return false, fmt.Errorf("%w: more than %d pieces are to be sent again", ErrProtocol, most)
 	}
 	if e.repairs == nil {
@@ -65,6 +66,6 @@ func (w *lander) judge(e *sinkEntry, x *wire.Extent, why error, isRepair bool) (
 // mostWanted is how many pieces a sink may want again at once. A source begins no other
 // chunk while pieces wait to be sent again. So all such pieces are of chunks that are
 // in the source's slots or in the sink's.
-func mostWanted(s *session) int64 {
-	return int64(sourceSlots(s.terms.Slots)+s.terms.Slots) * wire.MaxExtents
+func mostWanted(s *flow.Session) int64 {
+	return int64(flow.SourceSlots(s.Terms.Slots)+s.Terms.Slots) * wire.MaxExtents
 }

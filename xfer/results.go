@@ -39,7 +39,7 @@ type copyResults struct {
 	writes       bool   // the copy writes a manifest
 	writesAs     string // the last name of the manifest's path
 
-	// tries are those of a client's copy, or nil.
+	// Tries are those of a client's copy, or nil.
 	tries *Tries
 
 	mu        sync.Mutex

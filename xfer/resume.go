@@ -35,7 +35,7 @@ type arrivedPieces struct {
 // The change time makes it another one whenever anything about the file has changed, so a
 // file whose change time does not tell has none.
 func (s *source) markOf(e *srcEntry) (m wire.SourceMark) {
-	if !s.session.terms.Has(wire.FlagResume) || e.Type != manifest.File || e.isLink() || e.Size < ResumeBytes || e.Size <= s.session.terms.PieceBytes {
+	if !s.Session.Terms.Has(wire.FlagResume) || e.Type != manifest.File || e.isLink() || e.Size < ResumeBytes || e.Size <= s.Session.Terms.PieceBytes {
 		return m
 	}
 	if !s.tree.TellsContent(e.Path, e.stamp) {
@@ -51,28 +51,28 @@ func (s *source) markOf(e *srcEntry) (m wire.SourceMark) {
 
 // hearArrived takes what the sink has of a file from an earlier copy.
 func (s *source) hearArrived(body []byte) error {
-	if !s.session.terms.Has(wire.FlagResume | wire.FlagReadBack | wire.FlagChecksum | wire.FlagAppend | wire.FlagWhole) {
+	if !s.Session.Terms.Has(wire.FlagResume | wire.FlagReadBack | wire.FlagChecksum | wire.FlagAppend | wire.FlagWhole) {
 		return fmt.Errorf("%w: what arrived earlier, and nothing is kept", ErrProtocol)
 	}
 	if len(body) == 0 {
 		s.tally.Step() // the sink is reading
 		return nil
 	}
-	a, err := wire.DecodeArrived(body, s.session.terms.Hash)
+	a, err := wire.DecodeArrived(body, s.Session.Terms.Hash)
 	if err != nil {
 		return err
 	}
-	s.sender.mu.Lock()
-	defer s.sender.mu.Unlock()
+	s.sender.Mu.Lock()
+	defer s.sender.Mu.Unlock()
 	if a.Entry < s.window.accepted || a.Entry >= s.window.announced {
 		return fmt.Errorf("%w: entry %d arrived earlier, %d are accepted of %d", ErrProtocol, a.Entry, s.window.accepted, s.window.announced)
 	}
 	e := s.window.table[a.Entry%entryWindow]
-	tree, ok := manifest.TreeOf(s.session.terms.Hash, a.Pieces, a.Nodes)
-	if !ok || e == nil || e.id != a.Entry || e.Source == (wire.SourceMark{}) || e.unwanted || e.arrived.bytes != 0 || a.Pieces > manifest.PieceCount(e.Size, s.session.terms.PieceBytes) {
+	tree, ok := manifest.TreeOf(s.Session.Terms.Hash, a.Pieces, a.Nodes)
+	if !ok || e == nil || e.id != a.Entry || e.Source == (wire.SourceMark{}) || e.unwanted || e.arrived.bytes != 0 || a.Pieces > manifest.PieceCount(e.Size, s.Session.Terms.PieceBytes) {
 		return fmt.Errorf("%w: %d pieces of entry %d arrived earlier, which cannot be", ErrProtocol, a.Pieces, a.Entry)
 	}
-	e.arrived = arrivedPieces{bytes: min(int64(a.Pieces)*s.session.terms.PieceBytes, e.Size), tree: tree}
+	e.arrived = arrivedPieces{bytes: min(int64(a.Pieces)*s.Session.Terms.PieceBytes, e.Size), tree: tree}
 	s.results.countEarlier(&e.entryState)
 	return nil
 }
@@ -90,13 +90,13 @@ func (e *sinkEntry) isResumable() bool { return e.Source != (wire.SourceMark{}) 
 // everything is read back: a peer may have changed a slot of the earlier copy between its
 // digest and its write.
 func (k *sink) partialOf(e *sinkEntry) *chunker.Partial {
-	p := &k.session.terms
+	p := &k.Session.Terms
 	return &chunker.Partial{Source: e.Source, Hash: p.Hash, PieceBytes: p.PieceBytes, Recheck: p.Has(wire.FlagRecheck) || k.results.vouches()}
 }
 
 // checkMark refuses a mark where the copy keeps nothing for a later one.
 func (k *sink) checkMark(e *sinkEntry) error {
-	if e.isResumable() && (!k.session.terms.Has(wire.FlagResume) || e.isLink() || e.Size <= k.session.terms.PieceBytes) {
+	if e.isResumable() && (!k.Session.Terms.Has(wire.FlagResume) || e.isLink() || e.Size <= k.Session.Terms.PieceBytes) {
 		return fmt.Errorf("%w: the peer marked %q, of which nothing is kept", ErrProtocol, e.Path)
 	}
 	return nil
@@ -109,7 +109,7 @@ func (k *sink) resume(e *sinkEntry) error {
 		return err
 	}
 	switch {
-	case k.out != nil, e.Type != manifest.File, e.isLink(), e.problem != nil, e.over, k.session.terms.Has(wire.FlagDryRun):
+	case k.out != nil, e.Type != manifest.File, e.isLink(), e.problem != nil, e.over, k.Session.Terms.Has(wire.FlagDryRun):
 	case e.isResumable() && k.isInPlace(e):
 	case e.isResumable():
 		k.findArrived(e)
@@ -166,7 +166,7 @@ func (k *sink) lookedAt() func() {
 		now := stat.Now()
 		if last := told.Load(); now-last >= int64(stepInterval) && told.CompareAndSwap(last, now) {
 			// Where the window is closed, the source hears of progress from what fills it.
-			_, _ = k.session.Ctl.TrySend(wire.MsgArrived, nil)
+			_, _ = k.Session.Ctl.TrySend(wire.MsgArrived, nil)
 		}
 	}
 }
@@ -176,11 +176,11 @@ const stepInterval = 500 * time.Millisecond
 
 // tellArrived tells the source of the files that it is not to send from the beginning.
 func (k *sink) tellArrived(ctx context.Context, entries []*sinkEntry) error {
-	p := &k.session.terms
+	p := &k.Session.Terms
 	for _, e := range entries {
 		k.results.countEarlier(&e.entryState)
 		a := wire.Arrived{Entry: e.id, Pieces: e.arrived.tree.Pieces(), Nodes: e.arrived.tree.Nodes(nil)}
-		if err := k.session.Ctl.Send(ctx, wire.MsgArrived, a.Encode(p.Hash)); err != nil {
+		if err := k.Session.Ctl.Send(ctx, wire.MsgArrived, a.Encode(p.Hash)); err != nil {
 			return err
 		}
 	}
@@ -210,7 +210,7 @@ func (k *sink) noteVerified(e *sinkEntry, x *wire.Extent) {
 	if !e.isResumable() || e.temp == nil {
 		return
 	}
-	p := &k.session.terms
+	p := &k.Session.Terms
 	first := uint64(x.Off / p.PieceBytes)
 	if x.Flags&wire.ExtHole != 0 {
 		for _, r := range appendHole(nil, x, e.Size, p) {
@@ -247,7 +247,7 @@ const (
 // marksPartials reports whether the copy brings what has arrived to the disk while it
 // runs.
 func (k *sink) marksPartials() bool {
-	return k.out == nil && k.session.terms.Has(wire.FlagResume) && !k.session.terms.Has(wire.FlagNoFsync)
+	return k.out == nil && k.Session.Terms.Has(wire.FlagResume) && !k.Session.Terms.Has(wire.FlagNoFsync)
 }
 
 // markPartials brings to the disk, from time to time, what has arrived of the files that

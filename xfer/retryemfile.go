@@ -7,6 +7,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/internal/fsys"
+	"gdrcp/xfer/internal/flow"
 )
 
 // retryOnEMFILE opens a file. It tries again while the process or the system has as
@@ -30,14 +31,14 @@ func retryOnEMFILE[T any](stop <-chan struct{}, open func() (T, error)) (T, erro
 // awaitBudget opens a file once this session's budget has room for it, which is when the session
 // has closed others. A worker gives up its turn meanwhile, because those that close them need one.
 // Call it with no lock held: see turn.
-func (s *source) awaitBudget(t *turn, open func() error) error {
+func (s *source) awaitBudget(t *flow.Turn, open func() error) error {
 	const pause = 5 * time.Millisecond
 	for {
 		err := open()
 		if !errors.Is(err, chunker.ErrBudget) {
 			return err
 		}
-		t.leave()
+		t.Leave()
 		select {
 		case <-s.stop:
 			return context.Canceled

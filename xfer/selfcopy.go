@@ -7,6 +7,7 @@ import (
 	"gdrcp/chunker"
 	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -48,19 +49,19 @@ func intoOf(id [16]byte, store *chunker.Sink) *wire.IntoPlace {
 
 // avoid makes the source's walk leave out what the sink makes of it. names are those of
 // the sources at the destination.
-func avoid(s *session, w *chunker.Walker, names []string) {
-	if s.into == nil {
+func avoid(s *flow.Session, w *chunker.Walker, names []string) {
+	if s.Into == nil {
 		return
 	}
 	host := markHost(s.Id)
 	if host == nil {
 		return
 	}
-	if s.into.Leaf != "" {
-		names = []string{s.into.Leaf}
+	if s.Into.Leaf != "" {
+		names = []string{s.Into.Leaf}
 	} else if len(names) == 1 && names[0] == "." {
 		names = nil // the source's contents go there
 	}
-	mark := s.into.Mark
+	mark := s.Into.Mark
 	w.Avoid(func(dir manifest.Inode) bool { return host.of(dir) == mark }, names)
 }

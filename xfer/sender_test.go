@@ -7,6 +7,7 @@ import (
 
 	"gdrcp/internal/numa"
 	"gdrcp/internal/numa/numatest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
@@ -22,14 +23,14 @@ func TestRingOfFewerSlots(t *testing.T) {
 		if !ok {
 			continue
 		}
-		o := newChunkSender(&session{Session: &link.Session{}, terms: wire.Terms{Slots: 8, ChunkBytes: 1 << 20}})
-		if err := o.open(&link.Link{Number: 1}, got); err != nil {
+		o := newChunkSender(&flow.Session{Session: &link.Session{}, Terms: wire.Terms{Slots: 8, ChunkBytes: 1 << 20}})
+		if err := o.Open(&link.Link{Number: 1}, got); err != nil {
 			t.Fatal(err)
 		}
-		if o.granted.Grants() != int(slots) {
-			t.Errorf("%d slots are granted of %d", o.granted.Grants(), slots)
+		if o.Granted.Grants() != int(slots) {
+			t.Errorf("%d slots are granted of %d", o.Granted.Grants(), slots)
 		}
-		if err := o.returnedLocked(&wire.ReturnedSlot{Slot: slots, Generation: 1}); !errors.Is(err, ErrProtocol) {
+		if err := o.ReturnedLocked(&wire.ReturnedSlot{Slot: slots, Generation: 1}); !errors.Is(err, ErrProtocol) {
 			t.Errorf("slot %d of %d comes back: %v", slots, slots, err)
 		}
 	}
@@ -39,7 +40,7 @@ func TestRingOfFewerSlots(t *testing.T) {
 func TestRingOverEachLink(t *testing.T) {
 	t.Parallel()
 	first, second, third := &link.Link{Number: 1}, &link.Link{Number: 2, Ready: true}, &link.Link{Number: 3, Ready: true}
-	o := newChunkSender(&session{Session: &link.Session{}, terms: wire.Terms{Slots: 4, ChunkBytes: 1 << 20}})
+	o := newChunkSender(&flow.Session{Session: &link.Session{}, Terms: wire.Terms{Slots: 4, ChunkBytes: 1 << 20}})
 	for i, c := range []struct {
 		link  *link.Link
 		slots uint32
@@ -56,12 +57,12 @@ func TestRingOverEachLink(t *testing.T) {
 		{second, 3, true, []*link.Link{first, second}},
 		{third, 3, true, []*link.Link{first, second, third}},
 	} {
-		err := o.open(c.link, wire.RingInfo{Link: uint32(c.link.Number), Slots: c.slots, SlotBytes: 1 << 20})
+		err := o.Open(c.link, wire.RingInfo{Link: uint32(c.link.Number), Slots: c.slots, SlotBytes: 1 << 20})
 		if (err == nil) != c.ok || !c.ok && !errors.Is(err, ErrProtocol) {
 			t.Errorf("step %d: %v", i, err)
 		}
-		if n := min(3, 3*len(c.links)); o.granted.Grants() != n || o.granted.Slots() != n || !slices.Equal(o.links, c.links) {
-			t.Errorf("step %d: %d granted, %d links", i, o.granted.Grants(), len(o.links))
+		if n := min(3, 3*len(c.links)); o.Granted.Grants() != n || o.Granted.Slots() != n || !slices.Equal(o.Links, c.links) {
+			t.Errorf("step %d: %d granted, %d links", i, o.Granted.Grants(), len(o.Links))
 		}
 	}
 }
@@ -92,10 +93,10 @@ func TestWhichLinkGetsAChunk(t *testing.T) {
 			l := &link.Link{Rate: 1, IsReserve: c.reserve}
 			l.Suspected.Store(c.silent)
 			l.Lanes = []*link.Lane{{Link: l, OutBytes: int64(1+i) << 20}}
-			o.links = append(o.links, l)
+			o.Links = append(o.Links, l)
 		}
-		for turn := range len(o.links) {
-			if got := o.laneLocked(nil); got != o.links[tc.want].Lanes[0] {
+		for turn := range len(o.Links) {
+			if got := o.LaneLocked(nil); got != o.Links[tc.want].Lanes[0] {
 				t.Errorf("%+v, turn %d: want link %d", tc.links, turn, tc.want)
 			}
 		}
@@ -107,9 +108,9 @@ func TestLinkWithoutLanesGetsNoChunk(t *testing.T) {
 	t.Parallel()
 	closed, other := &link.Link{Rate: 1}, &link.Link{Rate: 1, IsReserve: true}
 	other.Lanes = []*link.Lane{{Link: other}}
-	o := &chunkSender{links: []*link.Link{closed, other}}
-	for range o.links {
-		if o.laneLocked(nil) != other.Lanes[0] {
+	o := &chunkSender{Links: []*link.Link{closed, other}}
+	for range o.Links {
+		if o.LaneLocked(nil) != other.Lanes[0] {
 			t.Error("no lane is found, and one is there")
 		}
 	}
@@ -124,11 +125,11 @@ func TestNearLaneGoesFirst(t *testing.T) {
 	for i := range 4 {
 		l := &link.Link{Rate: 400, Node: nodes[i%2], Target: wire.RingInfo{SlotBytes: 1 << 20}}
 		l.Lanes = []*link.Lane{{Link: l}}
-		o.links = append(o.links, l)
+		o.Links = append(o.Links, l)
 	}
 	var got [2]int
 	for range 32 {
-		l := o.laneLocked(nodes[1])
+		l := o.LaneLocked(nodes[1])
 		l.OutBytes += 1 << 20
 		got[slices.Index(nodes, l.Link.Node)]++
 	}
@@ -138,7 +139,7 @@ func TestNearLaneGoesFirst(t *testing.T) {
 	}
 	var evenly [2]int
 	for range 8 {
-		l := o.laneLocked(nil)
+		l := o.LaneLocked(nil)
 		l.OutBytes += 1 << 20
 		evenly[slices.Index(nodes, l.Link.Node)]++
 	}

@@ -25,14 +25,14 @@ func TestHeldUp(t *testing.T) {
 		"behind one that is being filled": {filled: 8, granted: 9},
 		"without room in the send queue":  {filled: 9, granted: 9, first: true, want: stat.Wire, counts: true},
 	} {
-		o := chunkSender{slots: make([]outSlot, slots), filled: c.filled, under: c.under, ready: make([]*outSlot, slots), granted: credit.NewSource(slots)}
+		o := chunkSender{Slots: make([]outSlot, slots), Filled: c.filled, Under: c.under, Ready: make([]*outSlot, slots), Granted: credit.NewSource(slots)}
 		for range slots - c.granted {
-			o.granted.Address(1)
+			o.Granted.Address(1)
 		}
 		if c.first {
-			o.ready[0] = &o.slots[0]
+			o.Ready[0] = &o.Slots[0]
 		}
-		if stage, counts := o.heldUpLocked(); stage != c.want || counts != c.counts {
+		if stage, counts := o.HeldUpLocked(); stage != c.want || counts != c.counts {
 			t.Errorf("%s: stage %d, counts %v", what, stage, counts)
 		}
 	}

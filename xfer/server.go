@@ -10,6 +10,7 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
@@ -181,9 +182,9 @@ func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l 
 		Transport: p.Name(), Device: rail.Device().Name, Family: rail.Device().Transport, Local: conn.Local().String(), Remote: peer,
 	}}
 	s := newSession(d, peer, false, v.cfg.Timeouts)
-	s.terms = wire.Terms{Slots: grant.Slots, QPs: grant.QPs, ChunkBytes: host.ChunkBytes}
-	s.limit, s.sessionsAtOnce = host.Limit, cmp.Or(v.cfg.MaxSessions, door.DefaultMaxSessions)
-	s.files = &fileBudget{server: host}
+	s.Terms = wire.Terms{Slots: grant.Slots, QPs: grant.QPs, ChunkBytes: host.ChunkBytes}
+	s.Limit, s.SessionsAtOnce = host.Limit, cmp.Or(v.cfg.MaxSessions, door.DefaultMaxSessions)
+	s.Files = &fileBudget{server: host}
 	s.Traces(v.cfg.trace)
 	host.Begun(rail.Device().Name, func(p rdma.Provider, req rdma.Request, l trust.Lane) error {
 		return takeLane(ctx, s, p, req, l, railConfig(grant.QPs, grant.Slots, host.ChunkBytes, false, false, v.cfg.Wire), host)
@@ -193,14 +194,14 @@ func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l 
 }
 
 // serveSession serves a session whose first queue pair stands.
-func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, host *door.Session) SessionEnd {
+func (v *Server) serveSession(ctx context.Context, s *flow.Session, d *firstConn, host *door.Session) SessionEnd {
 	end := SessionEnd{Peer: s.Peer, Key: host.Key(), What: "connection"}
 	opens := host.Opens().(keyScope)
 	var served *service
 	giveBack, left := func() {}, func() {}
 	defer func() { giveBack(); left() }()
 	tally, uncount := v.tallies.Begin(s.Peer)
-	s.tally = tally
+	s.Tally = tally
 	meter := v.tallies.Meter(tally)
 	start := time.Now()
 	err := s.Run(ctx, func(ctx context.Context, g *errgroup.Group) (err error) {
@@ -223,10 +224,10 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 			return err
 		}
 		if h.AsksCost {
-			s.costs.meter = meter
+			s.Costs.Meter = meter
 		}
-		s.knowsWarnings = h.Warnings
-		s.knowsNear, s.knowsUnkept, s.knowsReplaced = h.Rails > 0, h.Unkept, h.Replaced
+		s.KnowsWarnings = h.Warnings
+		s.KnowsNear, s.KnowsUnkept, s.KnowsReplaced = h.Rails > 0, h.Unkept, h.Replaced
 		v.spread(s, h)
 		if giveBack, err = takeBounces(s, host); err != nil {
 			return err
@@ -235,11 +236,11 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 			return err
 		}
 		if h.Terms.Codec != CompressOff {
-			need := Load{CodecBytes: int64(s.terms.ChunkBytes)}
+			need := Load{CodecBytes: int64(s.Terms.ChunkBytes)}
 			v.door.AdjustLoad(need, 1)
 			defer v.door.AdjustLoad(need, -1)
 		}
-		rules, err := s.hearRules(ctx)
+		rules, err := s.HearRules(ctx)
 		if err == nil {
 			err = opens.Only.checkRules(rules)
 		}
@@ -248,8 +249,8 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 		}
 		return served.talk(ctx, g)
 	})
-	d.link.Imm, d.link.QPs, d.link.Slots, d.link.ChunkBytes = d.conn.ImmKind(), s.terms.QPs, s.terms.Slots, s.terms.ChunkBytes
-	d.link.Encrypted = s.terms.Encrypted()
+	d.link.Imm, d.link.QPs, d.link.Slots, d.link.ChunkBytes = d.conn.ImmKind(), s.Terms.QPs, s.Terms.Slots, s.Terms.ChunkBytes
+	d.link.Encrypted = s.Terms.Encrypted()
 	if served != nil {
 		err = errors.Join(err, served.release())
 		end.Summary = served.summary(s, d.link, start)
@@ -269,19 +270,19 @@ func firstOr(list []string, other string) string {
 
 // hear takes the client's hello and checks it against what the connection was sized
 // for.
-func (v *Server) hear(ctx context.Context, s *session) (*wire.Hello, error) {
+func (v *Server) hear(ctx context.Context, s *flow.Session) (*wire.Hello, error) {
 	var h wire.Hello
 	err := s.Expect(ctx, wire.MsgHello, "hello", func(body []byte) (err error) {
 		if h, err = wire.DecodeHello(body); err != nil {
 			return err
 		}
-		return h.Check(&s.terms)
+		return h.Check(&s.Terms)
 	})
 	return &h, err
 }
 
 // welcome sends the client the terms.
-func welcome(ctx context.Context, s *session, h *wire.Hello, v *service) error {
+func welcome(ctx context.Context, s *flow.Session, h *wire.Hello, v *service) error {
 	w := *h
 	w.Paths, w.Terms.Name, w.Into, w.Root, w.Copy = nil, v.name, v.into, v.root, wire.CopyAttempt{}
 	return s.Ctl.Send(ctx, wire.MsgWelcome, w.Encode())

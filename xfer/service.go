@@ -15,6 +15,7 @@ import (
 	"gdrcp/internal/fsys"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/fault"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 
@@ -41,31 +42,31 @@ func (v *service) talk(ctx context.Context, g *errgroup.Group) error {
 	return v.role.talk(ctx, g)
 }
 
-func (v *service) summary(s *session, link Link, start time.Time) *Summary {
+func (v *service) summary(s *flow.Session, link Link, start time.Time) *Summary {
 	if v.results == nil {
 		return nil
 	}
-	sum := v.results.summary(v.tally, &s.terms, link, start)
-	sum.Local, sum.Remote = s.memories()
+	sum := v.results.summary(v.tally, &s.Terms, link, start)
+	sum.Local, sum.Remote = s.Memories()
 	sum.Rails = s.Links.Uses()
 	return sum
 }
 
 // serve prepares what a client asked for: its source or its sink below the root. tally
 // counts what the service does.
-func (v *Server) serve(s *session, h *wire.Hello, a keyScope, tally *Tally) (*service, error) {
+func (v *Server) serve(s *flow.Session, h *wire.Hello, a keyScope, tally *Tally) (*service, error) {
 	tally.Start(time.Now())
 	agreed := h.Terms
-	agreed.Slots, agreed.QPs = s.terms.Slots, s.terms.QPs
-	s.terms = agreed
-	s.ringWish.Placement, s.ringWish.Shrinks = ring.PlacementOf(h), !h.WholeRing
+	agreed.Slots, agreed.QPs = s.Terms.Slots, s.Terms.QPs
+	s.Terms = agreed
+	s.RingWish.Placement, s.RingWish.Shrinks = ring.PlacementOf(h), !h.WholeRing
 	if h.Terms.Mode == wire.ModeBench || h.Terms.Mode == wire.ModePing {
 		return v.serveBench(s, h, tally)
 	}
 	if h.Terms.Mode == wire.ModeExpand {
 		return serveNames(s, h, a)
 	}
-	s.ringWish.GPUs = v.cfg.GPUs
+	s.RingWish.GPUs = v.cfg.GPUs
 	o := Options{Tally: tally}
 	if v.cfg.Report != nil {
 		o.Report = func(e Event) {
@@ -74,7 +75,7 @@ func (v *Server) serve(s *session, h *wire.Hello, a keyScope, tally *Tally) (*se
 		}
 	}
 	s.Report = o.report
-	acct, err := newCopyResults(&s.terms, &o)
+	acct, err := newCopyResults(&s.Terms, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +146,7 @@ func (r *servedRoot) Close() error {
 }
 
 // begin prepares the session's sink or source.
-func (v *service) begin(s *session, h *wire.Hello, a keyScope, root *servedRoot) error {
+func (v *service) begin(s *flow.Session, h *wire.Hello, a keyScope, root *servedRoot) error {
 	if h.Terms.Mode == wire.ModePull {
 		return v.beginSource(s, h, a, root)
 	}
@@ -162,7 +163,7 @@ func (v *service) begin(s *session, h *wire.Hello, a keyScope, root *servedRoot)
 		return err
 	}
 	if v.root = store.RootID(); !keepsSettled(&h.Terms, store) || !v.isRootOf(h) {
-		h.Terms.Settled, s.terms.Settled = "", ""
+		h.Terms.Settled, s.Terms.Settled = "", ""
 	}
 	k := newSink(s, store, v.tally, v.results)
 	k.filter, k.served = a.Only.takes(h), a.Root
@@ -215,7 +216,7 @@ func asUnsupported(err error) error {
 	return err
 }
 
-func (v *service) beginSource(s *session, h *wire.Hello, a keyScope, root *servedRoot) error {
+func (v *service) beginSource(s *flow.Session, h *wire.Hello, a keyScope, root *servedRoot) error {
 	recursive, links, follow := h.Terms.Flags&wire.FlagRecursive != 0, h.Terms.Flags&wire.FlagLinks != 0, h.Terms.Flags&wire.FlagFollow != 0
 	if h.Terms.Flags&wire.FlagListed != 0 {
 		if err := chunker.CheckListDir(root.Stat, h.Paths[0]); err != nil {
@@ -235,7 +236,7 @@ func (v *service) beginSource(s *session, h *wire.Hello, a keyScope, root *serve
 	}
 	tree.UserXattrsOnly(root != nil && !a.AllAttributes)
 	if v.root = tree.RootID(); !v.isRootOf(h) {
-		h.Terms.Settled, s.terms.Settled = "", ""
+		h.Terms.Settled, s.Terms.Settled = "", ""
 	}
 	src := newSource(s, tree, v.tally, v.results)
 	src.filter = newEntryFilter(h.Paths, root.absolute)
@@ -243,7 +244,7 @@ func (v *service) beginSource(s *session, h *wire.Hello, a keyScope, root *serve
 	if len(h.Paths) == 1 {
 		src.called = []string{v.name}
 	}
-	s.into = h.Into
+	s.Into = h.Into
 	v.role, v.close = src, tree.Close
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 )
 
@@ -57,7 +58,7 @@ func TestNoHeartbeatWhileOneIsOnItsWay(t *testing.T) {
 	conn, rail := &lossyConn{}, &tellingRail{}
 	one := &link.Link{Rail: rail, Keys: keys}
 	one.Lanes = []*link.Lane{link.NewLane(one, conn, trust.Lane{})}
-	s := &session{Session: &link.Session{Timeouts: link.DefaultTimeouts(), Link: one, Ctl: link.NewControl(one)}}
+	s := &flow.Session{Session: &link.Session{Timeouts: link.DefaultTimeouts(), Link: one, Ctl: link.NewControl(one)}}
 	beat := func(times, want int) {
 		t.Helper()
 		for range times {

@@ -180,7 +180,7 @@ func (k *sink) settleEntries(ctx context.Context) error {
 			if err := k.sendUnkept(ctx); err != nil {
 				return err
 			}
-			if err := k.session.Ctl.Send(ctx, wire.MsgResult, result); err != nil {
+			if err := k.Session.Ctl.Send(ctx, wire.MsgResult, result); err != nil {
 				return err
 			}
 			if err := k.tellUnsettled(ctx); err != nil {
@@ -207,7 +207,7 @@ func (k *sink) finishPlace() error {
 	case k.out != nil:
 		return k.out.Finish()
 	case k.isPlaced():
-		if err := k.store.FinishDirs(); err != nil || k.session.terms.Has(wire.FlagDryRun) {
+		if err := k.store.FinishDirs(); err != nil || k.Session.Terms.Has(wire.FlagDryRun) {
 			return err
 		}
 		if err := errors.Join(k.isServed(), k.store.CheckPlace()); err != nil {

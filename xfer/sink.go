@@ -9,6 +9,7 @@ import (
 	"gdrcp/chunker"
 	"gdrcp/internal/printable"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 
@@ -17,8 +18,8 @@ import (
 
 // sink is the end that the files go to.
 type sink struct {
-	session  *session
-	receiver *chunkReceiver
+	Session  *flow.Session
+	receiver *flow.Receiver
 	store    *chunker.Sink
 	tally    *Tally
 	results  *copyResults
@@ -46,7 +47,7 @@ type sink struct {
 
 	finished  chan *sinkEntry // the publisher's queue
 	openFiles *fileTokens
-	turns     turns
+	turns     flow.Turns
 	device    deviceLandings  // of slots in GPU memory
 	stop      <-chan struct{} // closed when the session ends
 	progress  chan struct{}   // holds a token when something has ended
@@ -75,23 +76,23 @@ const (
 
 func openFilesLimit() int { return chunker.ShareOfFiles(4, 64, maxOpenFiles) }
 
-func newSink(s *session, store *chunker.Sink, tally *Tally, acct *copyResults) *sink {
+func newSink(s *flow.Session, store *chunker.Sink, tally *Tally, acct *copyResults) *sink {
 	k := &sink{
-		session: s, receiver: newChunkReceiver(s), store: store, tally: tally, results: acct,
-		finished: make(chan *sinkEntry, maxOpenFiles), openFiles: newFileTokens(openFilesLimit()), turns: newTurns(),
+		Session: s, receiver: flow.NewReceiver(s), store: store, tally: tally, results: acct,
+		finished: make(chan *sinkEntry, maxOpenFiles), openFiles: newFileTokens(openFilesLimit()), turns: flow.NewTurns(),
 		progress: make(chan struct{}, 1), mark: make(chan struct{}, 1), drained: make(chan struct{}),
 	}
 	if store != nil && store.Special() != nil {
 		k.out = store.Special()
 	}
-	if s.files != nil {
-		k.openFiles.budget = s.files
+	if s.Files != nil {
+		k.openFiles.budget = s.Files
 		if store != nil {
-			store.MayOpen(s.files)
+			store.MayOpen(s.Files)
 		}
 	}
 	k.ledger = newLedger(k)
-	s.ringWish.CopySlots = acct.vouches()
+	s.RingWish.CopySlots = acct.vouches()
 	return k
 }
 
@@ -103,18 +104,18 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	k.stop = ctx.Done()
 	k.openFiles.wakeOn(ctx)
 	k.beginDeletion(ctx)
-	if k.session.terms.Has(wire.FlagIgnoreExisting) && k.store != nil {
+	if k.Session.Terms.Has(wire.FlagIgnoreExisting) && k.store != nil {
 		k.store.KeepExisting()
 	}
 	if k.store != nil {
 		k.store.TellUnsettled(k.noteUnsettled)
-		k.store.ReadAtOnce(readsAtOnce(&k.session.terms, k.session.sessionsAtOnce))
+		k.store.ReadAtOnce(flow.ReadsAtOnce(&k.Session.Terms, k.Session.SessionsAtOnce))
 		k.watch()
 	}
-	k.session.begin(k)
-	g.Go(func() error { return k.receiver.grantRing(ctx) })
+	k.Session.Begin(k)
+	g.Go(func() error { return k.receiver.GrantRing(ctx) })
 	if k.out != nil {
-		k.session.workers.Store(1)
+		k.Session.Workers.Store(1)
 		g.Go(func() error { return k.drainStream(ctx) })
 	} else {
 		k.startWorkers(ctx, g)
@@ -125,19 +126,19 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 		g.Go(func() error { return k.markPartials(ctx) })
 	}
 	if k.teller != nil {
-		g.Go(func() error { return k.teller.tell(ctx, k.session.Ctl) })
+		g.Go(func() error { return k.teller.tell(ctx, k.Session.Ctl) })
 	}
-	if err := k.session.Converse(ctx, k.slow); err != nil {
+	if err := k.Session.Converse(ctx, k.slow); err != nil {
 		return err
 	}
-	return k.session.Linger(ctx)
+	return k.Session.Linger(ctx)
 }
 
 // The session tells these of the way of the chunks. They belong to its receiver.
 
-func (k *sink) Done(*link.Link, uint64)                  { k.receiver.done() }
-func (k *sink) Immediate(l *link.Link, imm uint32) error { return k.receiver.immediate(l, imm) }
-func (k *sink) Opened()                                  { k.receiver.opened() }
+func (k *sink) Done(*link.Link, uint64)                  { k.receiver.Done() }
+func (k *sink) Immediate(l *link.Link, imm uint32) error { return k.receiver.Immediate(l, imm) }
+func (k *sink) Opened()                                  { k.receiver.Opened() }
 
 // Fast handles nothing: no message of a source is for the poller.
 func (k *sink) Fast(*wire.Frame) (bool, error) { return false, nil }
@@ -176,7 +177,7 @@ func (k *sink) slow(ctx context.Context, f *wire.Frame) (done bool, err error) {
 	case wire.MsgSelection:
 		return false, k.teller.hearWanted(f.Body)
 	case wire.MsgUnkept:
-		return false, hearUnkept(k.session, f.Body, k.results)
+		return false, hearUnkept(k.Session, f.Body, k.results)
 	case wire.MsgRead:
 		return false, k.hearRead(f.Body)
 	case wire.MsgRoot:
@@ -225,7 +226,7 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 		return context.Cause(ctx)
 	}
 	k.ledger.end()
-	if err := k.session.awaitMemoryTold(ctx); err != nil {
+	if err := k.Session.AwaitMemoryTold(ctx); err != nil {
 		return err
 	}
 	ours := k.results.finish()
@@ -237,16 +238,16 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 		}
 		done = wire.AppendNamed(done, named)
 	}
-	if err := k.receiver.returnAll(ctx); err != nil {
+	if err := k.receiver.ReturnAll(ctx); err != nil {
 		return err
 	}
 	if err := k.tellUse(ctx); err != nil {
 		return err
 	}
-	if err := k.session.SayLast(ctx, wire.MsgDone, done); err != nil {
+	if err := k.Session.SayLast(ctx, wire.MsgDone, done); err != nil {
 		return err
 	}
-	return k.results.compare(k.session.Peer, theirs)
+	return k.results.compare(k.Session.Peer, theirs)
 }
 
 // hearEntries prepares for announced entries. It makes directories and links at once.

@@ -5,37 +5,38 @@ import (
 	"fmt"
 
 	"gdrcp/xfer/internal/credit"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
 
 var _ link.Carrier = (*sink)(nil)
 
-func (k *sink) Register(l *link.Link) error { return l.Register(k.session.Link.Ring, sinkAccess) }
+func (k *sink) Register(l *link.Link) error { return l.Register(k.Session.Link.Ring, flow.SinkAccess) }
 
 // LinkUp tells the source where the slots are on the rail of a further link.
 func (k *sink) LinkUp(ctx context.Context, l *link.Link) error {
 	// The slots are granted with the first ring, which must go ahead.
 	select {
-	case <-k.receiver.ringTold:
+	case <-k.receiver.RingTold:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	info := l.Info(k.session.Link.Ring)
-	k.session.tellNear(l, &info)
-	return k.session.Ctl.Send(ctx, wire.MsgRing, info.Encode())
+	info := l.Info(k.Session.Link.Ring)
+	k.Session.TellNear(l, &info)
+	return k.Session.Ctl.Send(ctx, wire.MsgRing, info.Encode())
 }
 
-func (k *sink) LinkLost(l *link.Link) { k.receiver.linkLost(l) }
+func (k *sink) LinkLost(l *link.Link) { k.receiver.LinkLost(l) }
 
 func (k *sink) LinkClosed(l *link.Link) {
-	k.session.Trace.Step(credit.Step{Kind: credit.StepShut, Sink: true, Link: l.Number})
+	k.Session.Trace.Step(credit.Step{Kind: credit.StepShut, Sink: true, Link: l.Number})
 }
 
 // LinkShut tells the source, which may not have noticed.
 func (k *sink) LinkShut(ctx context.Context, l *link.Link) error {
 	b := wire.LostLink{Link: uint32(l.Number)}
-	return k.session.Ctl.Send(ctx, wire.MsgRailDown, b.Encode())
+	return k.Session.Ctl.Send(ctx, wire.MsgRailDown, b.Encode())
 }
 
 // HearLost answers the source that has given up a link. The answer waits until nothing
@@ -43,33 +44,33 @@ func (k *sink) LinkShut(ctx context.Context, l *link.Link) error {
 func (k *sink) HearLost(t wire.MsgType, l *link.Link, b *wire.LostLink) error {
 	if t == wire.MsgFence && l == nil && len(b.Slots) == 0 {
 		// This end could not make the link, which stood at the other.
-		if !k.session.Links.Answer(credit.Link(b.Link)) {
+		if !k.Session.Links.Answer(credit.Link(b.Link)) {
 			return fmt.Errorf("%w: link %d was given up twice", ErrProtocol, b.Link)
 		}
-		k.session.Links.Spawn(func(ctx context.Context) error { return k.session.Ctl.Send(ctx, wire.MsgFenced, b.Encode()) })
+		k.Session.Links.Spawn(func(ctx context.Context) error { return k.Session.Ctl.Send(ctx, wire.MsgFenced, b.Encode()) })
 		return nil
 	}
 	if t != wire.MsgFence || l == nil || l.Fenced {
 		return fmt.Errorf("%w: message %d about link %d at the sink", ErrProtocol, t, b.Link)
 	}
 	l.Fenced = true
-	if err := k.session.LoseLink(l, link.ByPeer(l)); err != nil {
+	if err := k.Session.LoseLink(l, link.ByPeer(l)); err != nil {
 		return err
 	}
-	k.session.Links.Spawn(func(ctx context.Context) error {
+	k.Session.Links.Spawn(func(ctx context.Context) error {
 		select {
 		case <-l.Shut:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		lost, err := k.receiver.fence(b)
+		lost, err := k.receiver.Fence(b)
 		if err != nil {
 			return err
 		}
-		if err := k.session.Ctl.Send(ctx, wire.MsgFenced, lost.Encode()); err != nil {
+		if err := k.Session.Ctl.Send(ctx, wire.MsgFenced, lost.Encode()); err != nil {
 			return err
 		}
-		k.session.Links.Forget(l)
+		k.Session.Links.Forget(l)
 		return nil
 	})
 	return nil

@@ -1,29 +1,32 @@
 package xfer
 
-import "testing"
+import (
+	"gdrcp/xfer/internal/flow"
+	"testing"
+)
 
 // A worker gets the first slot that is near to it, or the first of all, and every token is good
 // for one slot, also after the end.
 func TestWorkersGetNearSlotsFirst(t *testing.T) {
 	t.Parallel()
-	q := newSlotQueue[int](8)
+	q := flow.NewSlotQueue[int](8)
 	for slot := range 6 {
-		q.put(slot)
+		q.Put(slot)
 	}
-	close(q.ready)
+	close(q.Ready)
 	odd := func(slot int) bool { return slot%2 == 1 }
 	for i, c := range []struct {
 		isNear func(int) bool
 		want   int
 	}{{odd, 1}, {nil, 0}, {odd, 3}, {odd, 5}, {odd, 2}, {nil, 4}} {
-		if _, more := <-q.ready; !more {
+		if _, more := <-q.Ready; !more {
 			t.Fatalf("no token for slot %d of 6", i)
 		}
-		if got := q.next(c.isNear); got != c.want {
+		if got := q.Next(c.isNear); got != c.want {
 			t.Errorf("taking %d: slot %d, want %d", i, got, c.want)
 		}
 	}
-	if _, more := <-q.ready; more {
+	if _, more := <-q.Ready; more {
 		t.Error("a token for no slot")
 	}
 }

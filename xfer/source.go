@@ -9,6 +9,7 @@ import (
 	"gdrcp/chunker"
 	"gdrcp/internal/printable"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 
@@ -21,7 +22,7 @@ const entryWindow = 8192
 
 // source is the end that has the files.
 type source struct {
-	session *session
+	Session *flow.Session
 	sender  *chunkSender
 	tree    *chunker.Tree
 	filter  *entryFilter
@@ -39,8 +40,8 @@ type source struct {
 	window   sourceWindow
 	warnings int // that the sink has sent
 
-	jobs     slotQueue[*outSlot]
-	turns    turns
+	jobs     flow.SlotQueue[*outSlot]
+	turns    flow.Turns
 	failures failures
 	stop     <-chan struct{} // closed when the session ends
 	over     chan struct{}   // closed when every entry has ended
@@ -85,43 +86,43 @@ type resend struct {
 	tries, headerTries int
 }
 
-func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *copyResults) *source {
-	src := &source{session: s, sender: newChunkSender(s), tree: tree, tally: tally, results: acct, turns: newTurns()}
-	src.jobs = newSlotQueue[*outSlot](sourceSlots(s.terms.Slots))
-	if s.files != nil && tree != nil {
-		tree.MayOpen(s.files)
+func newSource(s *flow.Session, tree *chunker.Tree, tally *Tally, acct *copyResults) *source {
+	src := &source{Session: s, sender: newChunkSender(s), tree: tree, tally: tally, results: acct, turns: flow.NewTurns()}
+	src.jobs = flow.NewSlotQueue[*outSlot](flow.SourceSlots(s.Terms.Slots))
+	if s.Files != nil && tree != nil {
+		tree.MayOpen(s.Files)
 	}
 	src.failures.wake = make(chan struct{}, 1)
 	src.over, src.granted = make(chan struct{}), make(chan struct{})
-	src.window.cutting.most = cmp.Or(s.terms.Transfers, DefaultTransfers)
-	src.sender.commit = src.commitChunk
-	src.sender.lost = src.resendLater
-	src.sender.moved = src.resendMoved
-	src.sender.returned = src.arrivedChunk
-	src.sender.started = tally.Posted
+	src.window.cutting.most = cmp.Or(s.Terms.Transfers, DefaultTransfers)
+	src.sender.Commit = src.commitChunk
+	src.sender.Lost = src.resendLater
+	src.sender.Moved = src.resendMoved
+	src.sender.Returned = src.arrivedChunk
+	src.sender.Started = tally.Posted
 	return src
 }
 
 // talk runs the conversation, from the announcement of entries to the comparison of
 // roots.
 func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
-	s.sender.wakeOn(ctx)
+	s.sender.WakeOn(ctx)
 	s.stop = ctx.Done()
 	if s.tree != nil {
-		s.tree.ReadBy(s.session.terms.IO)
+		s.tree.ReadBy(s.Session.Terms.IO)
 	}
-	if s.session.terms.Flags&wire.FlagListed != 0 && !s.session.Client {
-		s.remote = newRemoteNames(ctx, s.session.Ctl)
+	if s.Session.Terms.Flags&wire.FlagListed != 0 && !s.Session.Client {
+		s.remote = newRemoteNames(ctx, s.Session.Ctl)
 		s.names = s.remote
 	}
-	s.session.begin(s)
-	g.Go(func() error { return s.session.makeRing(ctx, sourceSlots(s.session.terms.Slots), rdma.LocalRead) })
+	s.Session.Begin(s)
+	g.Go(func() error { return s.Session.MakeRing(ctx, flow.SourceSlots(s.Session.Terms.Slots), rdma.LocalRead) })
 	if s.stream != nil {
 		g.Go(func() error { return s.stream.readStream(ctx) })
 		g.Go(func() error { return s.announceStream(ctx) })
 	} else {
 		g.Go(func() error {
-			if s.results.tries.announcesLate(&s.session.terms) {
+			if s.results.tries.announcesLate(&s.Session.Terms) {
 				if err := s.awaitRings(ctx); err != nil {
 					return err
 				}
@@ -131,27 +132,27 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	}
 	g.Go(func() error { return s.pack(ctx) })
 	g.Go(func() error { return s.tellFailures(ctx) })
-	if s.session.ringWish.Placement.GPU == wire.GPUOff {
-		s.session.workers.Store(int32(s.session.diskWorkers()))
+	if s.Session.RingWish.Placement.GPU == wire.GPUOff {
+		s.Session.Workers.Store(int32(s.Session.DiskWorkers()))
 	}
-	for i := range s.session.diskWorkers() {
+	for i := range s.Session.DiskWorkers() {
 		g.Go(func() error { return s.fill(ctx, i) })
 	}
-	return s.session.Converse(ctx, s.slow)
+	return s.Session.Converse(ctx, s.slow)
 }
 
 // The session tells these of the way of the chunks. They belong to its sender.
 
-func (s *source) Done(l *link.Link, id uint64)             { s.sender.done(l, id) }
-func (s *source) Immediate(_ *link.Link, imm uint32) error { return s.sender.immediate(imm) }
-func (s *source) Opened()                                  { s.sender.opened() }
+func (s *source) Done(l *link.Link, id uint64)             { s.sender.Done(l, id) }
+func (s *source) Immediate(_ *link.Link, imm uint32) error { return s.sender.Immediate(imm) }
+func (s *source) Opened()                                  { s.sender.Opened() }
 
 // Fast handles the messages that the poller can: returned slots, parts of a list,
 // plans, entries that are not wanted, what an earlier copy brought, and what is compared.
 func (s *source) Fast(f *wire.Frame) (bool, error) {
 	switch f.Type {
 	case wire.MsgCredit:
-		return true, s.sender.credit(f.Body)
+		return true, s.sender.Credit(f.Body)
 	case wire.MsgSelection:
 		return true, s.remote.arrived(f.Body)
 	case wire.MsgPlan:
@@ -160,13 +161,13 @@ func (s *source) Fast(f *wire.Frame) (bool, error) {
 		if err := c.Err("plan"); err != nil {
 			return true, err
 		}
-		s.sender.mu.Lock()
-		defer s.sender.mu.Unlock()
+		s.sender.Mu.Lock()
+		defer s.sender.Mu.Unlock()
 		if upto > s.window.announced {
 			return true, fmt.Errorf("%w: %d entries accepted of %d", ErrProtocol, upto, s.window.announced)
 		}
 		s.window.accepted = max(s.window.accepted, upto)
-		s.sender.cond.Broadcast()
+		s.sender.Cond.Broadcast()
 		return true, nil
 	case wire.MsgUnwanted:
 		return true, s.hearUnwanted(f.Body)
@@ -190,7 +191,7 @@ func (s *source) slow(ctx context.Context, f *wire.Frame) (done bool, err error)
 	case wire.MsgUnsettled:
 		return false, s.hearUnsettled(f.Body)
 	case wire.MsgUnkept:
-		return false, hearUnkept(s.session, f.Body, s.results)
+		return false, hearUnkept(s.Session, f.Body, s.results)
 	case wire.MsgWarning:
 		return false, s.hearWarning(f.Body)
 	case wire.MsgWritten:
@@ -200,14 +201,14 @@ func (s *source) slow(ctx context.Context, f *wire.Frame) (done bool, err error)
 		if err != nil {
 			return false, err
 		}
-		s.sender.mu.Lock()
+		s.sender.Mu.Lock()
 		told := s.window.rootsSent
-		s.sender.mu.Unlock()
+		s.sender.Mu.Unlock()
 		if !told {
 			return false, fmt.Errorf("%w: the sink ended before the roots were sent", ErrProtocol)
 		}
-		s.session.Ending.Store(true) // the sink hangs up, and the manifest may take its time
-		return true, s.results.compare(s.session.Peer, theirs)
+		s.Session.Ending.Store(true) // the sink hangs up, and the manifest may take its time
+		return true, s.results.compare(s.Session.Peer, theirs)
 	}
 	return false, fmt.Errorf("%w: message %d at the source", ErrProtocol, f.Type)
 }
@@ -219,9 +220,9 @@ func (s *source) hearResult(ctx context.Context, body []byte) error {
 	if err != nil {
 		return err
 	}
-	s.sender.mu.Lock()
+	s.sender.Mu.Lock()
 	if upto < s.window.settled || upto > s.window.announced {
-		s.sender.mu.Unlock()
+		s.sender.Mu.Unlock()
 		return fmt.Errorf("%w: entries up to %d settled of %d", ErrProtocol, upto, s.window.announced)
 	}
 	from := s.window.settled
@@ -229,7 +230,7 @@ func (s *source) hearResult(ctx context.Context, body []byte) error {
 	for id := from; id < upto; id++ {
 		entries = append(entries, s.window.table[id%entryWindow])
 	}
-	s.sender.mu.Unlock()
+	s.sender.Mu.Unlock()
 	for _, e := range entries {
 		var x *wire.Exception
 		if len(xs) > 0 && xs[0].Entry == e.id {
@@ -242,7 +243,7 @@ func (s *source) hearResult(ctx context.Context, body []byte) error {
 	if len(xs) > 0 {
 		return fmt.Errorf("%w: result for entry %d out of order", ErrProtocol, xs[0].Entry)
 	}
-	s.sender.mu.Lock()
+	s.sender.Mu.Lock()
 	for id := from; id < upto; id++ {
 		s.window.xattrBytes -= s.window.table[id%entryWindow].xattrBytes
 		s.window.table[id%entryWindow] = nil
@@ -250,8 +251,8 @@ func (s *source) hearResult(ctx context.Context, body []byte) error {
 	s.window.settled = upto
 	over := s.window.ended && s.window.settled == s.window.announced && !s.window.rootsSent
 	s.window.rootsSent = s.window.rootsSent || over
-	s.sender.cond.Broadcast()
-	s.sender.mu.Unlock()
+	s.sender.Cond.Broadcast()
+	s.sender.Mu.Unlock()
 	if over {
 		return s.tellRoots(ctx)
 	}
@@ -292,12 +293,12 @@ func (s *source) settle(e *srcEntry, x *wire.Exception) error {
 // tellRoots sends this end's roots when every entry has ended.
 func (s *source) tellRoots(ctx context.Context) error {
 	close(s.over)
-	if err := s.session.awaitMemoryTold(ctx); err != nil {
+	if err := s.Session.AwaitMemoryTold(ctx); err != nil {
 		return err
 	}
 	if err := s.tellUse(ctx); err != nil {
 		return err
 	}
 	r := s.results.finish()
-	return s.session.Ctl.Send(ctx, wire.MsgRoot, r.Encode())
+	return s.Session.Ctl.Send(ctx, wire.MsgRoot, r.Encode())
 }

@@ -67,7 +67,7 @@ func (e *sinkEntry) notNeeded() { e.room.add(min(e.stored, e.AllocBytes) - e.All
 // checkRoom checks that the announced files fit on the disks. If they certainly do not, it is
 // an error. If it only seems so, the user is warned once, because they may fit.
 func (k *sink) checkRoom(ctx context.Context) error {
-	if k.session.terms.Has(wire.FlagNoSpaceCheck) {
+	if k.Session.Terms.Has(wire.FlagNoSpaceCheck) {
 		return nil
 	}
 	for fs, r := range k.intake.rooms {

@@ -8,6 +8,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 
@@ -26,7 +27,7 @@ func roomSink(t *testing.T, dir string) (k *sink, warned *[]string) {
 		t.Fatal(err)
 	}
 	warned = new([]string)
-	return &sink{store: store, session: &session{Session: &link.Session{Client: true, Report: func(e Event) { *warned = append(*warned, e.Text) }}}}, warned
+	return &sink{store: store, Session: &flow.Session{Session: &link.Session{Client: true, Report: func(e Event) { *warned = append(*warned, e.Text) }}}}, warned
 }
 
 // announce has the sink expect a file of that size.
@@ -64,7 +65,7 @@ func TestRoomForWhatIsBeingWritten(t *testing.T) {
 	if err := k.checkRoom(t.Context()); !errors.Is(err, chunker.ErrNoSpace) {
 		t.Errorf("after it was: %v", err)
 	}
-	k.session.terms.Flags |= wire.FlagNoSpaceCheck
+	k.Session.Terms.Flags |= wire.FlagNoSpaceCheck
 	if err := k.checkRoom(t.Context()); err != nil {
 		t.Errorf("without the check: %v", err)
 	}

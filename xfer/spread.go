@@ -8,6 +8,7 @@ import (
 	"gdrcp/internal/numa"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 )
@@ -35,7 +36,7 @@ func sharesOf(sysfs string, devices []door.Device) (shares []ring.Share) {
 
 // spread has the client's slots on the nodes of the devices that may carry the session. It
 // returns how many rails that may be: as many as there are devices here, and at the server.
-func (c *Client) spread(s *session, d *firstConn, o *Options) (rails int) {
+func (c *Client) spread(s *flow.Session, d *firstConn, o *Options) (rails int) {
 	if d.link.Transport != "verbs" || o.RemoteRail != "" || o.local.GPU != wire.GPUOff || o.remote.GPU != wire.GPUOff {
 		return 1 // one rail reaches a GPU's memory
 	}
@@ -48,7 +49,7 @@ func (c *Client) spread(s *session, d *firstConn, o *Options) (rails int) {
 		return 1
 	}
 	ours := devicesToward(d.conn.Remote(), d.granted.Rails, devices)
-	s.ringWish.Shares = sharesOf(s.ringWish.Sysfs, ours)
+	s.RingWish.Shares = sharesOf(s.RingWish.Sysfs, ours)
 	return max(min(len(ours), len(theirs)), 1)
 }
 
@@ -76,13 +77,13 @@ func devicesToward(first netip.AddrPort, rails []door.RailAddr, devices []rdma.D
 
 // spread has the server's slots on the nodes of its devices, where a client comes by
 // several. As at the client, a much slower device has another purpose.
-func (v *Server) spread(s *session, h *wire.Hello) {
-	if s.Link.Transport != "verbs" || s.ringWish.Placement.GPU != wire.GPUOff || h.Rails < 2 {
+func (v *Server) spread(s *flow.Session, h *wire.Hello) {
+	if s.Link.Transport != "verbs" || s.RingWish.Placement.GPU != wire.GPUOff || h.Rails < 2 {
 		return
 	}
 	first := s.Link.Rail.Device()
 	devices := slices.DeleteFunc(v.door.Devices(), func(d door.Device) bool {
 		return d.Transport != first.Transport || d.RateGbps < first.RateGbps()/2
 	})
-	s.ringWish.Shares = sharesOf(s.ringWish.Sysfs, devices)
+	s.RingWish.Shares = sharesOf(s.RingWish.Sysfs, devices)
 }

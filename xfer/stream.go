@@ -10,6 +10,7 @@ import (
 	"gdrcp/chunker"
 	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -61,7 +62,7 @@ func (c *Client) PushStream(ctx context.Context, in Input, ep Endpoint, dst stri
 	}
 	h.Paths, h.Terms.Name = []string{dst}, chunker.BaseName(dst)
 	h.Terms.Flags = asStream(h.Terms.Flags)
-	return c.copy(ctx, ep, &o, h, func(s *session, acct *copyResults) conversation {
+	return c.copy(ctx, ep, &o, h, func(s *flow.Session, acct *copyResults) conversation {
 		src := newSource(s, nil, o.Tally, acct)
 		src.stream = newStreamSource(src, in)
 		return src
@@ -100,7 +101,7 @@ func (c *Client) PullStream(ctx context.Context, ep Endpoint, path string, out O
 		return nil, err
 	}
 	h.Paths = []string{path}
-	return c.copy(ctx, ep, &o, h, func(s *session, acct *copyResults) conversation {
+	return c.copy(ctx, ep, &o, h, func(s *flow.Session, acct *copyResults) conversation {
 		k := newSink(s, nil, o.Tally, acct)
 		k.filter, k.out = newPullFilter(h), out
 		return k
@@ -138,7 +139,7 @@ func (k *sink) checkStream(id uint64, p *wire.AnnouncedEntry) error {
 	if k.out != nil && (id > 0 || k.store == nil && p.Type != manifest.File) {
 		return fmt.Errorf("%w: the peer sent %q, which is not a file or not the only one, into a stream", ErrProtocol, p.Path)
 	}
-	if p.Stream != (k.session.terms.Flags&wire.FlagStream != 0) || (p.Stream && id > 0) {
+	if p.Stream != (k.Session.Terms.Flags&wire.FlagStream != 0) || (p.Stream && id > 0) {
 		return fmt.Errorf("%w: the peer sent %q as a stream: %t", ErrProtocol, p.Path, p.Stream)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/fault"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -162,7 +163,7 @@ func (t *Tries) startAfresh(h *wire.Hello, o *Options, remote bool) {
 
 // stands notes that both ends have agreed, and where the first try puts the copy. store
 // is this end's, or nil.
-func (t *Tries) stands(s *session, store *chunker.Sink) {
+func (t *Tries) stands(s *flow.Session, store *chunker.Sink) {
 	if t == nil {
 		return
 	}
@@ -172,14 +173,14 @@ func (t *Tries) stands(s *session, store *chunker.Sink) {
 	}
 	t.stood = true
 	switch {
-	case s.terms.Has(wire.FlagMany):
+	case s.Terms.Has(wire.FlagMany):
 		t.place = true
 	case store != nil:
 		_, leaf := store.Into()
 		t.place, t.itself = true, leaf != ""
-	case s.into != nil:
-		t.place, t.itself = true, s.into.Leaf != ""
-	case s.terms.Has(wire.FlagListed):
+	case s.Into != nil:
+		t.place, t.itself = true, s.Into.Leaf != ""
+	case s.Terms.Has(wire.FlagListed):
 		t.place = true
 	}
 }

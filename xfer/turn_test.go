@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"gdrcp/chunker"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
@@ -11,7 +12,7 @@ import (
 // Workers that wait for disks are bounded by slots, by what needs memory for each of them, and
 // by how many sessions a server has.
 func TestDiskWorkers(t *testing.T) {
-	all, least := chunker.DiskWorkers(), max(chunker.Workers(), leastWorkers)
+	all, least := chunker.DiskWorkers(), max(chunker.Workers(), flow.LeastWorkers)
 	for _, c := range []struct {
 		name  string
 		terms wire.Terms
@@ -26,8 +27,8 @@ func TestDiskWorkers(t *testing.T) {
 		{"a server of some", wire.Terms{Slots: 256, PieceBytes: 1 << 20}, 512, min(all, 8)},
 		{"a server of few", wire.Terms{Slots: 256, PieceBytes: 1 << 20}, 2, all},
 	} {
-		s := &session{Session: &link.Session{}, terms: c.terms, sessionsAtOnce: c.most}
-		if got := s.diskWorkers(); got != c.want {
+		s := &flow.Session{Session: &link.Session{}, Terms: c.terms, SessionsAtOnce: c.most}
+		if got := s.DiskWorkers(); got != c.want {
 			t.Errorf("%s: %d workers, want %d", c.name, got, c.want)
 		}
 	}
@@ -47,7 +48,7 @@ func TestReadsAtOnce(t *testing.T) {
 		{"a server of many sessions", 64 << 10, 10_000, 1},
 		{"of large pieces", 48 << 20, 64, 2},
 	} {
-		if got := readsAtOnce(&wire.Terms{PieceBytes: c.pieceBytes}, c.sessions); got != c.want {
+		if got := flow.ReadsAtOnce(&wire.Terms{PieceBytes: c.pieceBytes}, c.sessions); got != c.want {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}
 	}

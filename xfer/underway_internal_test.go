@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
@@ -29,7 +30,7 @@ func TestFileWhoseEndNobodyHeard(t *testing.T) {
 
 // sent is a source that has sent all of a file, which settled settles, and no more.
 func sent(path string, c comparison) *source {
-	src, e := &source{session: &session{Session: &link.Session{}}}, &srcEntry{committed: true}
+	src, e := &source{Session: &flow.Session{Session: &link.Session{}}}, &srcEntry{committed: true}
 	e.Entry, e.comparison = manifest.Entry{Path: path, Type: manifest.File, Size: 3, Mode: 0o600}, c
 	src.window.table[0] = e
 	return src

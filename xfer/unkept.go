@@ -6,6 +6,7 @@ import (
 
 	"gdrcp/internal/fileset"
 	"gdrcp/internal/printable"
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -13,11 +14,11 @@ import (
 type Unkept = fileset.Unkept
 
 // sendUnkept adds attributes that could not be kept to the results of both ends.
-func sendUnkept(ctx context.Context, s *session, results *copyResults, list fileset.UnkeptList) error {
+func sendUnkept(ctx context.Context, s *flow.Session, results *copyResults, list fileset.UnkeptList) error {
 	var body []byte
 	for i := range list {
 		results.bookUnkept(list[i])
-		if !s.knowsUnkept {
+		if !s.KnowsUnkept {
 			continue
 		}
 		one := wire.AppendUnkept(nil, &list[i])
@@ -36,8 +37,8 @@ func sendUnkept(ctx context.Context, s *session, results *copyResults, list file
 }
 
 // hearUnkept takes the attributes that the peer could not keep.
-func hearUnkept(s *session, body []byte, results *copyResults) error {
-	if s.terms.Has(wire.FlagRequireAttributes) {
+func hearUnkept(s *flow.Session, body []byte, results *copyResults) error {
+	if s.Terms.Has(wire.FlagRequireAttributes) {
 		return fmt.Errorf("%w: attributes were not kept, and are required", ErrProtocol)
 	}
 	return wire.DecodeUnkept(body, func(u Unkept) {
@@ -54,18 +55,18 @@ func (k *sink) sendUnkept(ctx context.Context) error {
 	if k.store == nil {
 		return nil
 	}
-	return sendUnkept(ctx, k.session, k.results, k.store.TakeUnkept())
+	return sendUnkept(ctx, k.Session, k.results, k.store.TakeUnkept())
 }
 
 // sendOldUnkept reports an entry as failed after its end for each attribute that was not kept,
 // to a source that does not know MsgUnkept: its user must learn of them, too.
 func (k *sink) sendOldUnkept(ctx context.Context) error {
-	if k.session.knowsUnkept {
+	if k.Session.KnowsUnkept {
 		return nil
 	}
 	for _, u := range k.results.unkeptSoFar() {
 		body := (&wire.Unsettled{Path: u.First, Text: unkeptText(&u)}).AppendTo(nil)
-		if err := k.session.Ctl.Send(ctx, wire.MsgUnsettled, body); err != nil {
+		if err := k.Session.Ctl.Send(ctx, wire.MsgUnsettled, body); err != nil {
 			return err
 		}
 	}

@@ -20,7 +20,7 @@ func (k *sink) tellUnsettled(ctx context.Context) error {
 		k.results.bookUnsettled(u.Path, u.Text, ThisEnd)
 		one := u.AppendTo(nil)
 		if len(body)+len(one) > wire.MaxBodyBytes {
-			if err := k.session.Ctl.Send(ctx, wire.MsgUnsettled, body); err != nil {
+			if err := k.Session.Ctl.Send(ctx, wire.MsgUnsettled, body); err != nil {
 				return err
 			}
 			body = body[:0]
@@ -31,13 +31,13 @@ func (k *sink) tellUnsettled(ctx context.Context) error {
 	if len(body) == 0 {
 		return nil
 	}
-	return k.session.Ctl.Send(ctx, wire.MsgUnsettled, body)
+	return k.Session.Ctl.Send(ctx, wire.MsgUnsettled, body)
 }
 
 // hearUnsettled takes the directories that did not get all of their attributes at the
 // sink.
 func (s *source) hearUnsettled(body []byte) error {
-	if s.session.terms.Has(wire.FlagDryRun) {
+	if s.Session.Terms.Has(wire.FlagDryRun) {
 		return fmt.Errorf("%w: directories settled in a dry run", ErrProtocol)
 	}
 	s.tally.Step()

@@ -19,25 +19,25 @@ func (k *sink) warn(ctx context.Context, text string) error {
 	if k.warnings.Add(1) > maxWarnings {
 		return nil
 	}
-	if k.session.Client {
-		k.session.Report(Event{Kind: EventWarning, Text: text})
+	if k.Session.Client {
+		k.Session.Report(Event{Kind: EventWarning, Text: text})
 		return nil
 	}
-	if !k.session.knowsWarnings {
+	if !k.Session.KnowsWarnings {
 		return nil
 	}
 	text = strings.ToValidUTF8(text[:min(len(text), wire.MaxTextBytes)], "")
-	return k.session.Ctl.Send(ctx, wire.MsgWarning, []byte(text))
+	return k.Session.Ctl.Send(ctx, wire.MsgWarning, []byte(text))
 }
 
 // hearWarning takes a warning of the sink.
 func (s *source) hearWarning(body []byte) error {
-	if s.warnings++; s.warnings > maxWarnings || !s.session.Client {
+	if s.warnings++; s.warnings > maxWarnings || !s.Session.Client {
 		return fmt.Errorf("%w: warning %d", ErrProtocol, s.warnings)
 	}
 	if err := wire.CheckWarning(body); err != nil {
 		return err
 	}
-	s.session.Report(Event{Kind: EventWarning, Text: printable.Text(string(body)), Remote: true})
+	s.Session.Report(Event{Kind: EventWarning, Text: printable.Text(string(body)), Remote: true})
 	return nil
 }

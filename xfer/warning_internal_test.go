@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
@@ -12,7 +13,7 @@ import (
 // A sink's warnings come to the user cleaned, and no more of them than a sink has.
 func TestWarnings(t *testing.T) {
 	var got []string
-	s := &source{session: &session{Session: &link.Session{Client: true, Report: func(e Event) { got = append(got, e.Text) }}}}
+	s := &source{Session: &flow.Session{Session: &link.Session{Client: true, Report: func(e Event) { got = append(got, e.Text) }}}}
 	for range maxWarnings {
 		if err := s.hearWarning([]byte("a\x1b[2Jb")); err != nil {
 			t.Fatal(err)
@@ -25,11 +26,11 @@ func TestWarnings(t *testing.T) {
 		t.Errorf("one more: %v", err)
 	}
 	for _, body := range []string{"", strings.Repeat("x", wire.MaxTextBytes+1), "\xff"} {
-		if err := (&source{session: s.session}).hearWarning([]byte(body)); !errors.Is(err, ErrProtocol) {
+		if err := (&source{Session: s.Session}).hearWarning([]byte(body)); !errors.Is(err, ErrProtocol) {
 			t.Errorf("%d bytes: %v", len(body), err)
 		}
 	}
-	if err := (&source{session: &session{Session: &link.Session{}}}).hearWarning([]byte("to a server")); !errors.Is(err, ErrProtocol) {
+	if err := (&source{Session: &flow.Session{Session: &link.Session{}}}).hearWarning([]byte("to a server")); !errors.Is(err, ErrProtocol) {
 		t.Errorf("at a server: %v", err)
 	}
 }

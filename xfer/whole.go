@@ -54,7 +54,7 @@ func errNoDir(path string) error {
 
 // makesWhole reports whether the sink makes a tree that appears whole.
 func (k *sink) makesWhole() bool {
-	return k.session.terms.Has(wire.FlagWhole) && !k.session.terms.Has(wire.FlagDryRun)
+	return k.Session.Terms.Has(wire.FlagWhole) && !k.Session.Terms.Has(wire.FlagDryRun)
 }
 
 // errNoTree says that a copy that was to appear whole has nothing to appear.
@@ -88,7 +88,7 @@ func (k *sink) giveName(ctx context.Context, agree bool) (bool, error) {
 		// The goroutine that settles entries has the list of what is unsettled.
 		u := wire.Unsettled{Path: ".", Text: err.Error()}
 		k.results.bookUnsettled(u.Path, u.Text, ThisEnd)
-		return true, k.session.Ctl.Send(ctx, wire.MsgUnsettled, u.AppendTo(nil))
+		return true, k.Session.Ctl.Send(ctx, wire.MsgUnsettled, u.AppendTo(nil))
 	}
 	return true, nil
 }
@@ -96,7 +96,7 @@ func (k *sink) giveName(ctx context.Context, agree bool) (bool, error) {
 // hearDone takes the sink's roots, and with them whether a tree that was to appear whole
 // has.
 func (s *source) hearDone(body []byte) (wire.Roots, error) {
-	if !s.session.terms.Has(wire.FlagWhole) || s.session.terms.Has(wire.FlagDryRun) {
+	if !s.Session.Terms.Has(wire.FlagWhole) || s.Session.Terms.Has(wire.FlagDryRun) {
 		return wire.DecodeRoots(body)
 	}
 	body, named, err := wire.CutNamed(body)
@@ -106,7 +106,7 @@ func (s *source) hearDone(body []byte) (wire.Roots, error) {
 	theirs, err := wire.DecodeRoots(body)
 	switch {
 	case err != nil:
-	case !named && s.session.terms.Settled == "" && s.results.failures() == 0 && theirs == s.results.finish():
+	case !named && s.Session.Terms.Settled == "" && s.results.failures() == 0 && theirs == s.results.finish():
 		// A client that goes on knows of failures in earlier tries.
 		err = fmt.Errorf("%w: the peer has all of the tree, and did not give it its name", ErrProtocol)
 	case !named:
@@ -170,10 +170,10 @@ func keepsSettled(p *wire.Terms, store *chunker.Sink) bool {
 // the place of what that try did not find at the source. If times are no evidence, stillHas
 // is false, and the entry is compared or sent again. A dry run has made nothing.
 func (k *sink) stillHas(e *sinkEntry) bool {
-	if k.session.terms.Has(wire.FlagDryRun) {
+	if k.Session.Terms.Has(wire.FlagDryRun) {
 		return true
 	}
-	if !k.session.terms.Has(wire.FlagSameStays | wire.FlagWhole) {
+	if !k.Session.Terms.Has(wire.FlagSameStays | wire.FlagWhole) {
 		return false
 	}
 	now, err := k.store.Look(e.Path)
@@ -198,7 +198,7 @@ func (k *sink) beginWhole(ctx context.Context) {
 // later moment to report what is lost.
 func (d *deletion) runWhole(ctx context.Context) error {
 	err := d.removeStale()
-	if err != nil || !d.sink.session.terms.Has(wire.FlagDryRun) || d.isOff() || d.sink.results.failures() > 0 {
+	if err != nil || !d.sink.Session.Terms.Has(wire.FlagDryRun) || d.isOff() || d.sink.results.failures() > 0 {
 		return err
 	}
 	may, err := d.mayReplace()
@@ -213,7 +213,7 @@ func (d *deletion) mayReplace() (may bool, err error) {
 	if d == nil || d.replaced == nil {
 		return true, nil
 	}
-	most, lost, unknown := d.sink.session.terms.MostDeleted(), int64(0), false
+	most, lost, unknown := d.sink.Session.Terms.MostDeleted(), int64(0), false
 	if most < 0 {
 		return true, nil
 	}

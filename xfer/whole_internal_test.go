@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
@@ -28,7 +29,7 @@ func TestEndOfAWholeTree(t *testing.T) {
 		a := tryOf(t, nil, wire.FlagWhole)
 		settled(t, a, "a", nil)
 		a.late[Failed] = c.failed
-		src := &source{session: &session{Session: &link.Session{}, terms: wire.Terms{Flags: wire.FlagWhole}}, results: a}
+		src := &source{Session: &flow.Session{Session: &link.Session{}, Terms: wire.Terms{Flags: wire.FlagWhole}}, results: a}
 		roots := a.finish()
 		_, err := src.hearDone(c.change(roots.Encode()))
 		if !errors.Is(err, c.want) || c.want == nil && err != nil || a.withheld != c.withheld {

@@ -16,7 +16,7 @@ import (
 func (a *announcer) xattrsOf(f *chunker.Found) (fileset.Xattrs, error) {
 	lacks := func(attribute string, err error) error { return a.lacks(f.Entry.Path, attribute, err) }
 	acls, err := a.aclsOf(f, lacks)
-	if err != nil || !a.src.session.terms.Has(wire.FlagXattrs) {
+	if err != nil || !a.src.Session.Terms.Has(wire.FlagXattrs) {
 		return acls, err
 	}
 	x, err := retryOnEMFILE(a.src.stop, func() (fileset.Xattrs, error) { return a.src.tree.Xattrs(f, lacks) })
@@ -29,11 +29,11 @@ func (a *announcer) xattrsOf(f *chunker.Found) (fileset.Xattrs, error) {
 // lacks notes that an attribute of an entry cannot be read, and returns nil, or err if the
 // entry is to fail. An earlier attempt has reported entries that it settled.
 func (a *announcer) lacks(path, attribute string, err error) error {
-	s := a.src.session
-	if s.terms.Has(wire.FlagRequireAttributes) || !s.knowsUnkept {
+	s := a.src.Session
+	if s.Terms.Has(wire.FlagRequireAttributes) || !s.KnowsUnkept {
 		return err
 	}
-	if manifest.CheckPath(path) == nil && !s.terms.HasSettled(path) {
+	if manifest.CheckPath(path) == nil && !s.Terms.HasSettled(path) {
 		a.unkept.Add(Unkept{Attribute: attribute, Dir: ".", Entries: 1, First: path, Reason: "cannot be read at the source: " + err.Error()})
 	}
 	return nil
@@ -42,9 +42,9 @@ func (a *announcer) lacks(path, attribute string, err error) error {
 // tellXattrs sends the attributes of an entry, or keeps them with others' until the
 // message is full.
 func (a *announcer) tellXattrs(id uint64, x fileset.Xattrs) error {
-	a.src.sender.mu.Lock()
+	a.src.sender.Mu.Lock()
 	a.src.window.xattrBytes += len(x)
-	a.src.sender.mu.Unlock()
+	a.src.sender.Mu.Unlock()
 	for off := 0; off < len(x); {
 		a.parts, off = wire.AppendXattrs(a.parts, id, x, off, wire.MaxBodyBytes)
 		if off < len(x) {
@@ -60,7 +60,7 @@ func (a *announcer) flushXattrs() error {
 	if len(a.parts) == 0 {
 		return nil
 	}
-	err := a.src.session.Ctl.Send(a.ctx, wire.MsgXattrs, a.parts)
+	err := a.src.Session.Ctl.Send(a.ctx, wire.MsgXattrs, a.parts)
 	a.parts = a.parts[:0]
 	return err
 }
@@ -76,7 +76,7 @@ type arrivingXattrs struct {
 // hearXattrs takes parts of attributes. They must be those of the entries that come
 // next, and must be whole before those entries come.
 func (k *sink) hearXattrs(body []byte) error {
-	if k.session.terms.Flags&(wire.FlagXattrs|wire.FlagACLs) == 0 {
+	if k.Session.Terms.Flags&(wire.FlagXattrs|wire.FlagACLs) == 0 {
 		return fmt.Errorf("%w: extended attributes that were not asked for", ErrProtocol)
 	}
 	return wire.DecodeXattrs(body, func(p *wire.XattrPart) error {

@@ -1,4 +1,4 @@
-package xfer
+package flow
 
 import (
 	"fmt"
@@ -9,9 +9,9 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// packer compresses chunks in place, with memory of its own. One worker owns it.
-type packer struct {
-	kind    Compress
+// Packer compresses chunks in place, with memory of its own. One worker owns it.
+type Packer struct {
+	kind    wire.Compress
 	scratch []byte
 	zstd    *zstd.Encoder
 	// skip counts the chunks that CompressAuto does not try, after some that did not
@@ -19,12 +19,12 @@ type packer struct {
 	skip, backoff int
 }
 
-func newPacker(kind Compress, chunkBytes int) (*packer, error) {
-	p := &packer{kind: kind}
+func NewPacker(kind wire.Compress, chunkBytes int) (*Packer, error) {
+	p := &Packer{kind: kind}
 	switch kind {
-	case CompressOff:
+	case wire.CompressOff:
 		return p, nil
-	case CompressZstd:
+	case wire.CompressZstd:
 		enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
 		if err != nil {
 			return nil, fmt.Errorf("start zstd: %w", err)
@@ -37,7 +37,7 @@ func newPacker(kind Compress, chunkBytes int) (*packer, error) {
 	return p, nil
 }
 
-func (p *packer) close() {
+func (p *Packer) Close() {
 	if p.zstd != nil {
 		p.zstd.Close()
 	}
@@ -47,10 +47,10 @@ func (p *packer) close() {
 // compressed: an eighth less than n.
 func worthBytes(n int) int { return n - n/8 }
 
-// pack compresses the first n bytes of mem in place where that makes them an eighth
+// Pack compresses the first n bytes of mem in place where that makes them an eighth
 // shorter. It returns the codec and the number of bytes stored.
-func (p *packer) pack(mem []byte, n int) (wire.Codec, uint32) {
-	if p.kind == CompressOff || n < 1024 {
+func (p *Packer) Pack(mem []byte, n int) (wire.Codec, uint32) {
+	if p.kind == wire.CompressOff || n < 1024 {
 		return wire.CodecPlain, uint32(n)
 	}
 	if p.skip > 0 {
@@ -59,13 +59,13 @@ func (p *packer) pack(mem []byte, n int) (wire.Codec, uint32) {
 	}
 	var out []byte
 	codec := wire.CodecS2
-	if p.kind == CompressZstd {
+	if p.kind == wire.CompressZstd {
 		codec, out = wire.CodecZstd, p.zstd.EncodeAll(mem[:n], p.scratch[:0])
 	} else {
 		out = s2.Encode(p.scratch, mem[:n])
 	}
 	if len(out) > worthBytes(n) {
-		if p.kind == CompressAuto {
+		if p.kind == wire.CompressAuto {
 			p.backoff = min(2*p.backoff+1, 63)
 			p.skip = p.backoff
 		}
@@ -76,23 +76,23 @@ func (p *packer) pack(mem []byte, n int) (wire.Codec, uint32) {
 	return codec, uint32(len(out))
 }
 
-// unpacker decodes chunks into memory of its own. One worker owns it.
-type unpacker struct {
+// Unpacker decodes chunks into memory of its own. One worker owns it.
+type Unpacker struct {
 	opened []byte // used where chunks are encrypted
 	stored []byte
 	plain  []byte
 	zstd   *zstd.Decoder
 }
 
-func (u *unpacker) close() {
+func (u *Unpacker) Close() {
 	if u.zstd != nil {
 		u.zstd.Close()
 	}
 }
 
-// unpack returns the plain bytes of a chunk. These are mem itself where the chunk is
-// stored plain. errPayload says that the payload was damaged.
-func (u *unpacker) unpack(codec wire.Codec, mem []byte, plainBytes uint32, chunkBytes int) (out []byte, err error) {
+// Unpack returns the plain bytes of a chunk. These are mem itself where the chunk is
+// stored plain. ErrPayload says that the payload was damaged.
+func (u *Unpacker) Unpack(codec wire.Codec, mem []byte, plainBytes uint32, chunkBytes int) (out []byte, err error) {
 	if codec == wire.CodecPlain {
 		return mem, nil
 	}
@@ -105,10 +105,10 @@ func (u *unpacker) unpack(codec wire.Codec, mem []byte, plainBytes uint32, chunk
 	if codec == wire.CodecS2 {
 		n, err := s2.DecodedLen(mem)
 		if err != nil || n != int(plainBytes) {
-			return nil, errPayload
+			return nil, ErrPayload
 		}
 		if out, err = s2.Decode(u.plain[:n], mem); err != nil {
-			return nil, errPayload
+			return nil, ErrPayload
 		}
 		return out, nil
 	}
@@ -120,10 +120,10 @@ func (u *unpacker) unpack(codec wire.Codec, mem []byte, plainBytes uint32, chunk
 	}
 	out, err = u.zstd.DecodeAll(mem, u.plain[:0])
 	if err != nil || len(out) != int(plainBytes) {
-		return nil, errPayload
+		return nil, ErrPayload
 	}
 	return out, nil
 }
 
-// errPayload says that a payload does not decode.
-var errPayload = fmt.Errorf("payload damaged on the way")
+// ErrPayload says that a payload does not decode.
+var ErrPayload = fmt.Errorf("payload damaged on the way")

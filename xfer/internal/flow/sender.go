@@ -1,4 +1,4 @@
-package xfer
+package flow
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/credit"
+	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 	"slices"
@@ -18,19 +19,19 @@ import (
 type Chunk[C any] struct {
 	wire.ChunkHeader
 	Of C
-	// again says that it was posted before. tries is how often its pieces came damaged since
-	// one of them arrived, and headerTries how often its header did since that arrived. A
+	// Again says that it was posted before. tries is how often its pieces came damaged since
+	// one of them arrived, and HeaderTries how often its header did since that arrived. A
 	// chunk that was lost with its link has not been tried.
-	again              bool
-	tries, headerTries int
+	Again              bool
+	Tries, HeaderTries int
 	// committed says that its digests are booked.
 	committed bool
 }
 
 // Slot is one slot of the source's own ring, with the chunk in it.
 type Slot[C any] struct {
-	index int
-	chunk Chunk[C]
+	Index int
+	Chunk Chunk[C]
 	// Target is the place at the sink, once the chunk has one. headerSent says that the
 	// header was posted on lane and the payload was not.
 	target     credit.Place
@@ -54,32 +55,32 @@ type sentChunk[C any] struct {
 // makes a chunk ready or brings a grant posts what can be posted. No goroutine waits
 // while it holds a slot.
 type Sender[C any] struct {
-	session *session
+	Session *Session
 	seals   *trust.Chunks // nil where chunks are not encrypted
-	// commit is called in order of chunk ids, right before a chunk that is no repair is
+	// Commit is called in order of chunk ids, right before a chunk that is no repair is
 	// posted for the first time. It may change flags of extents.
-	commit func(c *Chunk[C])
+	Commit func(c *Chunk[C])
 	// Lost is called with a chunk that must be sent again: all of it, or the extents in
 	// Bad. It must not block.
-	lost func(c *Chunk[C], r *wire.ReturnedSlot) error
-	// moved is called with a chunk that was lost with its link, and must be sent again as
+	Lost func(c *Chunk[C], r *wire.ReturnedSlot) error
+	// Moved is called with a chunk that was lost with its link, and must be sent again as
 	// it is. It must not block.
-	moved func(c *Chunk[C])
-	// returned is called when a chunk has ended at the sink.
-	returned func(c *Chunk[C])
+	Moved func(c *Chunk[C])
+	// Returned is called when a chunk has ended at the sink.
+	Returned func(c *Chunk[C])
 
-	mu      sync.Mutex
-	cond    *sync.Cond
-	links   []*link.Link // that chunks may go over
-	granted credit.Source
-	slots   []Slot[C]
-	free    []int          // source slots; the one used last is on top, because it is in the cache
-	filled  int            // slots in ready and again
-	under   int            // slots that were posted and are not done
-	ready   []*Slot[C]     // by id modulo len: filled, waiting for their turn
+	Mu      sync.Mutex
+	Cond    *sync.Cond
+	Links   []*link.Link // that chunks may go over
+	Granted credit.Source
+	Slots   []Slot[C]
+	Free    []int          // source slots; the one used last is on top, because it is in the cache
+	Filled  int            // slots in ready and again
+	Under   int            // slots that were posted and are not done
+	Ready   []*Slot[C]     // by id modulo len: filled, waiting for their turn
 	again   []*Slot[C]     // resends that are filled
-	nextID  uint64         // id of the chunk to post next
-	packed  uint64         // number of ids given out
+	NextID  uint64         // id of the chunk to post next
+	Packed  uint64         // number of ids given out
 	posted  []sentChunk[C] // by sink slot
 	missing []uint64       // ids of chunks of which a part must go again
 	turn    int            // round robin over lanes that have as much under way
@@ -87,96 +88,96 @@ type Sender[C any] struct {
 	uncounted bool
 	wrs       [2]rdma.WR
 	badBuf    []uint16
-	started   func() // called at the first post
+	Started   func() // called at the first post
 	reset     func(*C)
 }
 
 // NewSender returns the sender of a session. reset empties what a slot's chunk had before.
-func NewSender[C any](s *session, reset func(*C)) *Sender[C] {
-	n := sourceSlots(s.terms.Slots)
+func NewSender[C any](s *Session, reset func(*C)) *Sender[C] {
+	n := SourceSlots(s.Terms.Slots)
 	o := &Sender[C]{
 		reset:   reset,
-		session: s, seals: s.chunkSeals(true), slots: make([]Slot[C], n), free: make([]int, 0, n), ready: make([]*Slot[C], n),
-		posted: make([]sentChunk[C], s.terms.Slots), badBuf: make([]uint16, 0, wire.MaxExtents),
+		Session: s, seals: s.chunkSeals(true), Slots: make([]Slot[C], n), Free: make([]int, 0, n), Ready: make([]*Slot[C], n),
+		posted: make([]sentChunk[C], s.Terms.Slots), badBuf: make([]uint16, 0, wire.MaxExtents),
 	}
-	o.cond = sync.NewCond(&o.mu)
-	for i := range o.slots {
-		o.slots[i].index = i
-		o.free = append(o.free, i)
+	o.Cond = sync.NewCond(&o.Mu)
+	for i := range o.Slots {
+		o.Slots[i].Index = i
+		o.Free = append(o.Free, i)
 	}
 	return o
 }
 
-// sourceSlots is how many slots a source's own ring has: one more than the sink's. That
+// SourceSlots is how many slots a source's own ring has: one more than the sink's. That
 // slot is kept for chunks that must be sent again, so that chunks that wait for their
 // turn never take the last slot.
-func sourceSlots(slots int) int { return slots + 1 }
+func SourceSlots(slots int) int { return slots + 1 }
 
-// roomLocked reports whether a new chunk may be begun.
-func (o *Sender[C]) roomLocked() bool { return len(o.free) > 1 }
+// RoomLocked reports whether a new chunk may be begun.
+func (o *Sender[C]) RoomLocked() bool { return len(o.Free) > 1 }
 
-// open takes the place of the sink's ring on the rail of a link. With the first link's, every
+// Open takes the place of the sink's ring on the rail of a link. With the first link's, every
 // slot is granted. Chunks may have been filled before.
-func (o *Sender[C]) open(l *link.Link, info wire.RingInfo) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	slots, had := int(info.Slots), o.granted.Slots()
+func (o *Sender[C]) Open(l *link.Link, info wire.RingInfo) error {
+	o.Mu.Lock()
+	defer o.Mu.Unlock()
+	slots, had := int(info.Slots), o.Granted.Slots()
 	switch {
 	case l.Target.Slots != 0:
-		return fmt.Errorf("%w: a second ring of %d slots over link %d, where it has %d", ErrProtocol, slots, l.Number, l.Target.Slots)
+		return fmt.Errorf("%w: a second ring of %d slots over link %d, where it has %d", fault.ErrProtocol, slots, l.Number, l.Target.Slots)
 	case had == 0 && l.Number != 1, had != 0 && slots != had:
-		return fmt.Errorf("%w: a ring of %d slots over link %d, and of %d over the first", ErrProtocol, slots, l.Number, had)
-	case slots > o.session.terms.Slots:
-		return fmt.Errorf("%w: a ring of %d slots, agreed were %d", ErrProtocol, slots, o.session.terms.Slots)
+		return fmt.Errorf("%w: a ring of %d slots over link %d, and of %d over the first", fault.ErrProtocol, slots, l.Number, had)
+	case slots > o.Session.Terms.Slots:
+		return fmt.Errorf("%w: a ring of %d slots, agreed were %d", fault.ErrProtocol, slots, o.Session.Terms.Slots)
 	}
 	l.Target = info
 	if had == 0 {
-		o.granted, o.posted = credit.NewSource(slots), o.posted[:slots]
+		o.Granted, o.posted = credit.NewSource(slots), o.posted[:slots]
 		l.Ready = true // chunks come from this end's ring
 	}
 	o.useLocked(l)
 	return nil
 }
 
-// wakeOn makes the end of ctx, which always comes, wake every goroutine that waits on
+// WakeOn makes the end of ctx, which always comes, wake every goroutine that waits on
 // cond. It must stay in force until then, because those goroutines outlive the talk
 // that began them.
-func (o *Sender[C]) wakeOn(ctx context.Context) {
+func (o *Sender[C]) WakeOn(ctx context.Context) {
 	context.AfterFunc(ctx, func() {
-		o.mu.Lock()
-		o.cond.Broadcast()
-		o.mu.Unlock()
+		o.Mu.Lock()
+		o.Cond.Broadcast()
+		o.Mu.Unlock()
 	})
 }
 
-// takeSlotLocked takes a free source slot and clears its chunk.
-func (o *Sender[C]) takeSlotLocked() *Slot[C] {
-	s := &o.slots[o.free[len(o.free)-1]]
-	o.free = o.free[:len(o.free)-1]
-	c := &s.chunk
+// TakeSlotLocked takes a free source slot and clears its chunk.
+func (o *Sender[C]) TakeSlotLocked() *Slot[C] {
+	s := &o.Slots[o.Free[len(o.Free)-1]]
+	o.Free = o.Free[:len(o.Free)-1]
+	c := &s.Chunk
 	c.Extents = c.Extents[:0]
 	o.reset(&c.Of)
 	c.committed = false
-	c.Repair, c.again, c.tries, c.headerTries = false, false, 0, 0
+	c.Repair, c.Again, c.Tries, c.HeaderTries = false, false, 0, 0
 	c.StoredBytes, c.PlainBytes, c.Codec = 0, 0, wire.CodecPlain
 	return s
 }
 
-// numberLocked gives a slot's chunk the next id.
-func (o *Sender[C]) numberLocked(s *Slot[C]) {
-	s.chunk.ID = o.packed
-	o.packed++
+// NumberLocked gives a slot's chunk the next id.
+func (o *Sender[C]) NumberLocked(s *Slot[C]) {
+	s.Chunk.ID = o.Packed
+	o.Packed++
 }
 
-// submit hands over a filled slot and posts what can be posted.
-func (o *Sender[C]) submit(s *Slot[C]) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.filled++
-	if s.chunk.again {
+// Submit hands over a filled slot and posts what can be posted.
+func (o *Sender[C]) Submit(s *Slot[C]) {
+	o.Mu.Lock()
+	defer o.Mu.Unlock()
+	o.Filled++
+	if s.Chunk.Again {
 		o.again = append(o.again, s)
 	} else {
-		o.ready[s.chunk.ID%uint64(len(o.ready))] = s
+		o.Ready[s.Chunk.ID%uint64(len(o.Ready))] = s
 	}
 	o.pumpLocked()
 	o.recountLocked()
@@ -193,25 +194,25 @@ func (o *Sender[C]) pumpLocked() {
 			if !o.addressLocked(s) {
 				return // until a link joins
 			}
-			if !resend && !s.chunk.committed && o.commit != nil {
-				o.commit(&s.chunk)
+			if !resend && !s.Chunk.committed && o.Commit != nil {
+				o.Commit(&s.Chunk)
 			}
-			s.chunk.committed = true
+			s.Chunk.committed = true
 		}
 		if !o.postLocked(s) {
 			return
 		}
-		o.filled--
-		o.under++
+		o.Filled--
+		o.Under++
 		if resend {
 			o.again = o.again[1:]
-			o.missing = slices.DeleteFunc(o.missing, func(id uint64) bool { return id == s.chunk.ID })
+			o.missing = slices.DeleteFunc(o.missing, func(id uint64) bool { return id == s.Chunk.ID })
 		} else {
-			o.ready[s.chunk.ID%uint64(len(o.ready))] = nil
-			o.nextID++
+			o.Ready[s.Chunk.ID%uint64(len(o.Ready))] = nil
+			o.NextID++
 		}
 		p := &o.posted[s.target.Slot]
-		p.chunk, s.chunk = s.chunk, p.chunk
+		p.chunk, s.Chunk = s.Chunk, p.chunk
 		p.busy = true
 	}
 }
@@ -221,7 +222,7 @@ func (o *Sender[C]) nextLocked() (s *Slot[C], resend bool) {
 	if len(o.again) > 0 {
 		s, resend = o.again[0], true
 	} else {
-		s = o.ready[o.nextID%uint64(len(o.ready))]
+		s = o.Ready[o.NextID%uint64(len(o.Ready))]
 	}
 	// The sink holds back every later chunk until a chunk has come again whose header
 	// was damaged, or in a stream any damaged chunk. Keep a sink slot for each chunk
@@ -230,7 +231,7 @@ func (o *Sender[C]) nextLocked() (s *Slot[C], resend bool) {
 	if !resend {
 		kept = len(o.missing)
 	}
-	if s == nil || (s.lane == nil && o.granted.Grants() <= kept) {
+	if s == nil || (s.lane == nil && o.Granted.Grants() <= kept) {
 		return nil, false
 	}
 	return s, resend
@@ -239,32 +240,32 @@ func (o *Sender[C]) nextLocked() (s *Slot[C], resend bool) {
 // addressLocked gives a chunk a sink slot and a lane. It returns false while there is no
 // link.
 func (o *Sender[C]) addressLocked(s *Slot[C]) bool {
-	l := o.laneLocked(o.session.Link.Ring.SpreadTo(s.index))
+	l := o.LaneLocked(o.Session.Link.Ring.SpreadTo(s.Index))
 	if l == nil {
 		return false
 	}
-	s.lane, s.target = l, o.granted.AddressNear(l.Link.Number, l.Link.Target.NearFrom, l.Link.Target.NearSlots)
-	o.session.Trace.Step(credit.Step{Kind: credit.StepAddressed, Link: l.Link.Number, Place: s.target, Chunk: s.chunk.ID})
-	l.OutBytes += int64(s.chunk.StoredBytes) + wire.HopBytes
+	s.lane, s.target = l, o.Granted.AddressNear(l.Link.Number, l.Link.Target.NearFrom, l.Link.Target.NearSlots)
+	o.Session.Trace.Step(credit.Step{Kind: credit.StepAddressed, Link: l.Link.Number, Place: s.target, Chunk: s.Chunk.ID})
+	l.OutBytes += int64(s.Chunk.StoredBytes) + wire.HopBytes
 	o.posted[s.target.Slot].lane = l
 	return true
 }
 
-// laneLocked returns the lane that has the least under way for its rate, of the links that
+// LaneLocked returns the lane that has the least under way for its rate, of the links that
 // are best for chunks; of lanes that have the same, links and their lanes in turn. See
 // farChunks of a ring that is spread; node is that of this end's slot, or nil.
-func (o *Sender[C]) laneLocked(node *numa.Node) (best *link.Lane) {
+func (o *Sender[C]) LaneLocked(node *numa.Node) (best *link.Lane) {
 	o.turn++
 	least, leastRank := 0.0, 0
-	for n := range o.links {
-		link := o.links[(o.turn+n)%len(o.links)]
+	for n := range o.Links {
+		link := o.Links[(o.turn+n)%len(o.Links)]
 		rank, lanes := link.Rank(), link.Snapshot()
 		if best != nil && rank > leastRank {
 			continue
 		}
 		far := o.farLocked(link, node)
 		for i := range lanes {
-			l := lanes[(o.turn/len(o.links)+i)%len(lanes)]
+			l := lanes[(o.turn/len(o.Links)+i)%len(lanes)]
 			if load := float64(l.OutBytes+far) / link.Rate; best == nil || rank < leastRank || load < least {
 				best, least, leastRank = l, load, rank
 			}
@@ -283,17 +284,17 @@ func (o *Sender[C]) postLocked(s *Slot[C]) (ok bool) {
 		o.wrs[0] = o.headerWR(s)
 	}
 	o.wrs[1] = rdma.WR{
-		Op: rdma.OpWriteImm, ID: uint64(s.index), Len: int(s.chunk.StoredBytes),
-		Local: link.Payload, Offset: s.index * o.session.Link.Ring.Stride(),
+		Op: rdma.OpWriteImm, ID: uint64(s.Index), Len: int(s.Chunk.StoredBytes),
+		Local: link.Payload, Offset: s.Index * o.Session.Link.Ring.Stride(),
 		RemoteAddr: link.Target.PayloadAddr + uint64(s.target.Slot)*uint64(link.Target.SlotBytes), RKey: link.Target.PayloadKey,
 		Imm: wire.Immediate(int(s.target.Slot), s.target.Generation),
 	}
 	n, _ := s.lane.Conn.Post(wrs)
 	if n == len(wrs) {
 		s.headerSent, s.lane, s.postedOn = false, nil, link
-		if o.started != nil {
-			o.started()
-			o.started = nil
+		if o.Started != nil {
+			o.Started()
+			o.Started = nil
 		}
 		return true
 	}
@@ -305,97 +306,97 @@ func (o *Sender[C]) postLocked(s *Slot[C]) (ok bool) {
 
 // headerWR writes a chunk's header to its source slot and describes its Write.
 func (o *Sender[C]) headerWR(s *Slot[C]) rdma.WR {
-	c, target := &s.chunk, &s.lane.Link.Target
-	c.Session = o.session.sessionTag()
+	c, target := &s.Chunk, &s.lane.Link.Target
+	c.Session = o.Session.SessionTag()
 	c.Link, c.Slot, c.Generation = target.Link, s.target.Slot, s.target.Generation
-	b := o.session.Link.Ring.HeaderSlot(s.index)
+	b := o.Session.Link.Ring.HeaderSlot(s.Index)
 	n := o.sealHeader(b, c.Encode(b), &c.ChunkHeader)
 	return rdma.WR{
-		Op: rdma.OpWrite, Quiet: true, Local: s.lane.Link.Header, Offset: s.index * wire.HeaderStride, Len: n,
+		Op: rdma.OpWrite, Quiet: true, Local: s.lane.Link.Header, Offset: s.Index * wire.HeaderStride, Len: n,
 		RemoteAddr: target.HeaderAddr + uint64(s.target.Slot)*wire.HeaderStride, RKey: target.HeaderKey,
 	}
 }
 
-// done frees the source slot of a chunk that completed on a link. Of a lost link, shut
+// Done frees the source slot of a chunk that completed on a link. Of a lost link, shut
 // frees the slots.
-func (o *Sender[C]) done(l *link.Link, id uint64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if s := &o.slots[id]; s.postedOn == l && !l.Lost.Load() {
+func (o *Sender[C]) Done(l *link.Link, id uint64) {
+	o.Mu.Lock()
+	defer o.Mu.Unlock()
+	if s := &o.Slots[id]; s.postedOn == l && !l.Lost.Load() {
 		s.postedOn = nil
-		o.under--
-		o.free = append(o.free, s.index)
-		o.cond.Broadcast()
+		o.Under--
+		o.Free = append(o.Free, s.Index)
+		o.Cond.Broadcast()
 	}
 }
 
-// opened posts what waited for room in a send queue.
-func (o *Sender[C]) opened() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+// Opened posts what waited for room in a send queue.
+func (o *Sender[C]) Opened() {
+	o.Mu.Lock()
+	defer o.Mu.Unlock()
 	o.pumpLocked()
 }
 
-// immediate refuses an immediate: the peer must not write to a source.
-func (o *Sender[C]) immediate(imm uint32) error {
-	return fmt.Errorf("%w: immediate %#x at the source", ErrProtocol, imm)
+// Immediate refuses an immediate: the peer must not write to a source.
+func (o *Sender[C]) Immediate(imm uint32) error {
+	return fmt.Errorf("%w: immediate %#x at the source", fault.ErrProtocol, imm)
 }
 
-// credit takes slots back from the sink.
-func (o *Sender[C]) credit(body []byte) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if err := wire.DecodeCredit(body, o.badBuf, o.returnedLocked); err != nil {
+// Credit takes slots back from the sink.
+func (o *Sender[C]) Credit(body []byte) error {
+	o.Mu.Lock()
+	defer o.Mu.Unlock()
+	if err := wire.DecodeCredit(body, o.badBuf, o.ReturnedLocked); err != nil {
 		return err
 	}
-	o.cond.Broadcast()
+	o.Cond.Broadcast()
 	o.pumpLocked()
 	return nil
 }
 
-// maxResends is how often a piece or a header is sent again before the copy of its file,
+// MaxResends is how often a piece or a header is sent again before the copy of its file,
 // or the session, fails.
-const maxResends = 3
+const MaxResends = 3
 
-func (o *Sender[C]) returnedLocked(r *wire.ReturnedSlot) error {
-	news, err := o.granted.Return(credit.Place{Slot: r.Slot, Generation: r.Generation})
+func (o *Sender[C]) ReturnedLocked(r *wire.ReturnedSlot) error {
+	news, err := o.Granted.Return(credit.Place{Slot: r.Slot, Generation: r.Generation})
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrProtocol, err)
+		return fmt.Errorf("%w: %w", fault.ErrProtocol, err)
 	}
 	if !news {
 		return nil
 	}
-	o.session.Trace.Step(credit.Step{Kind: credit.StepCredited, Place: credit.Place{Slot: r.Slot, Generation: r.Generation}, Again: r.Again || len(r.Bad) > 0})
+	o.Session.Trace.Step(credit.Step{Kind: credit.StepCredited, Place: credit.Place{Slot: r.Slot, Generation: r.Generation}, Again: r.Again || len(r.Bad) > 0})
 	p := &o.posted[r.Slot]
 	if !p.busy {
-		return fmt.Errorf("%w: slot %d returned, which was not written", ErrProtocol, r.Slot)
+		return fmt.Errorf("%w: slot %d returned, which was not written", fault.ErrProtocol, r.Slot)
 	}
 	p.lane.OutBytes -= int64(p.chunk.StoredBytes) + wire.HopBytes
 	p.lane.Link.DoneBytes.Add(int64(p.chunk.StoredBytes))
 	for _, i := range r.Bad {
 		if int(i) >= len(p.chunk.Extents) {
-			return fmt.Errorf("%w: extent %d of chunk %d wanted again, it has %d", ErrProtocol, i, p.chunk.ID, len(p.chunk.Extents))
+			return fmt.Errorf("%w: extent %d of chunk %d wanted again, it has %d", fault.ErrProtocol, i, p.chunk.ID, len(p.chunk.Extents))
 		}
 	}
-	if len(r.Bad) > 0 && p.chunk.tries > 2*maxResends {
-		return fmt.Errorf("%w: parts of chunk %d wanted again and again", ErrProtocol, p.chunk.ID)
+	if len(r.Bad) > 0 && p.chunk.Tries > 2*MaxResends {
+		return fmt.Errorf("%w: parts of chunk %d wanted again and again", fault.ErrProtocol, p.chunk.ID)
 	}
-	if r.Again && p.chunk.headerTries >= maxResends {
-		return fmt.Errorf("%w: the header of chunk %d did not arrive whole in %d tries", ErrIntegrity, p.chunk.ID, p.chunk.headerTries+1)
+	if r.Again && p.chunk.HeaderTries >= MaxResends {
+		return fmt.Errorf("%w: the header of chunk %d did not arrive whole in %d tries", fault.ErrIntegrity, p.chunk.ID, p.chunk.HeaderTries+1)
 	}
 	p.busy = false
 	if r.Again || len(r.Bad) > 0 {
 		o.missing = append(o.missing, p.chunk.ID)
-		return o.lost(&p.chunk, r)
+		return o.Lost(&p.chunk, r)
 	}
-	if o.returned != nil {
-		o.returned(&p.chunk)
+	if o.Returned != nil {
+		o.Returned(&p.chunk)
 	}
 	return nil
 }
 
-// sessionTag is the part of the session id that chunk headers carry.
-func (s *session) sessionTag() uint64 {
+// SessionTag is the part of the session id that chunk headers carry.
+func (s *Session) SessionTag() uint64 {
 	var v uint64
 	for i := range 8 {
 		v |= uint64(s.Id[i]) << (8 * i)
@@ -415,7 +416,7 @@ func (o *Sender[C]) farLocked(l *link.Link, node *numa.Node) (bytes int64) {
 	if node != nil && node.Number() != l.Node.Number() {
 		chunks += farChunks
 	}
-	if near := l.Target.NearSlots; near > 0 && !o.granted.HasNear(l.Target.NearFrom, near) {
+	if near := l.Target.NearSlots; near > 0 && !o.Granted.HasNear(l.Target.NearFrom, near) {
 		chunks += 2 * farChunks
 	}
 	return int64(chunks) * int64(l.Target.SlotBytes)

@@ -1,21 +1,22 @@
-package xfer
+package flow
 
 import (
 	"context"
 	"fmt"
 
 	"gdrcp/internal/filter"
+	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/wire"
 )
 
-// tellRules is for the client. It sets the rules for this session and sends them to the
+// TellRules is for the client. It sets the rules for this session and sends them to the
 // server, which is to follow the same.
-func (s *session) tellRules(ctx context.Context, rules []filter.Rule) (err error) {
+func (s *Session) TellRules(ctx context.Context, rules []filter.Rule) (err error) {
 	if len(rules) == 0 {
 		return nil
 	}
-	if s.rules, err = filter.Compile(rules); err != nil {
-		return fmt.Errorf("%w: %w", ErrUsage, err)
+	if s.Rules, err = filter.Compile(rules); err != nil {
+		return fmt.Errorf("%w: %w", fault.ErrUsage, err)
 	}
 	parts := wire.NewSelectionParts(wire.SelectionRules, func(part []byte) error { return s.Ctl.Send(ctx, wire.MsgSelection, part) })
 	var rule []byte
@@ -28,10 +29,10 @@ func (s *session) tellRules(ctx context.Context, rules []filter.Rule) (err error
 	return parts.End()
 }
 
-// hearRules is for the server. It waits for the client's rules, where the hello
+// HearRules is for the server. It waits for the client's rules, where the hello
 // promised some, and returns them.
-func (s *session) hearRules(ctx context.Context) (rules []filter.Rule, err error) {
-	if s.terms.Flags&wire.FlagRules == 0 {
+func (s *Session) HearRules(ctx context.Context) (rules []filter.Rule, err error) {
+	if s.Terms.Flags&wire.FlagRules == 0 {
 		return nil, nil
 	}
 	var r wire.RulesReader
@@ -44,8 +45,8 @@ func (s *session) hearRules(ctx context.Context) (rules []filter.Rule, err error
 			return nil, err
 		}
 	}
-	if s.rules, err = filter.Compile(r.Rules); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrProtocol, err)
+	if s.Rules, err = filter.Compile(r.Rules); err != nil {
+		return nil, fmt.Errorf("%w: %w", fault.ErrProtocol, err)
 	}
 	return r.Rules, nil
 }

@@ -1,4 +1,4 @@
-package xfer
+package flow
 
 import (
 	"encoding/binary"
@@ -7,27 +7,27 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// sealPad is how many bytes a source's slot has behind it where chunks are encrypted.
+// SealPad is how many bytes a source's slot has behind it where chunks are encrypted.
 // They hold a tag, and the next slot begins at a page again.
-const sealPad = 4096
+const SealPad = 4096
 
 // chunkSeals returns the seals of the chunks that this end sends (mine), or of those
 // that it takes. It returns nil where chunks are not encrypted.
-func (s *session) chunkSeals(mine bool) *trust.Chunks {
-	if !s.terms.Encrypted() {
+func (s *Session) chunkSeals(mine bool) *trust.Chunks {
+	if !s.Terms.Encrypted() {
 		return nil
 	}
 	return s.Trust.Chunks(mine)
 }
 
-// sealPayload encrypts a filled slot. A chunk that is sent again is filled again and
+// SealPayload encrypts a filled slot. A chunk that is sent again is filled again and
 // gets another number.
-func (o *Sender[C]) sealPayload(s *Slot[C]) {
+func (o *Sender[C]) SealPayload(s *Slot[C]) {
 	if o.seals == nil {
 		return
 	}
-	c := &s.chunk
-	c.SealNumber, c.SealTag = o.seals.SealPayload(o.session.Link.Ring.Slot(s.index)[:c.StoredBytes])
+	c := &s.Chunk
+	c.SealNumber, c.SealTag = o.seals.SealPayload(o.Session.Link.Ring.Slot(s.Index)[:c.StoredBytes])
 }
 
 // sealHeader encrypts an encoded header of n bytes for its epoch, slot and generation,
@@ -45,11 +45,11 @@ func (o *Sender[C]) sealHeader(b []byte, n int, c *wire.ChunkHeader) int {
 // openHeader decrypts, in place, a header of len(b) bytes that nobody else writes to.
 // The header must be for this slot and generation. Otherwise it was damaged or forged,
 // and the error is wire.ErrHeaderSum.
-func (f *chunkReceiver) openHeader(b []byte, a filledSlot) ([]byte, error) {
-	if f.seals == nil {
+func (f *Receiver) openHeader(b []byte, a Filled) ([]byte, error) {
+	if f.Seals == nil {
 		return b, nil
 	}
-	plain, err := f.seals.OpenHeader(b[wire.HopBytes:], b[:wire.HopBytes], trust.HeaderPlace{Epoch: uint16(a.link.Number), Slot: uint16(a.slot), Generation: a.generation})
+	plain, err := f.Seals.OpenHeader(b[wire.HopBytes:], b[:wire.HopBytes], trust.HeaderPlace{Epoch: uint16(a.link.Number), Slot: uint16(a.Slot), Generation: a.Generation})
 	if err != nil {
 		return nil, wire.ErrHeaderSum
 	}
@@ -57,11 +57,11 @@ func (f *chunkReceiver) openHeader(b []byte, a filledSlot) ([]byte, error) {
 	return b[:wire.HopBytes+len(plain)], nil
 }
 
-// unseal returns the stored bytes of a chunk. They are in the slot or, where chunks are
+// Unseal returns the stored bytes of a chunk. They are in the slot or, where chunks are
 // encrypted, in memory of the worker's own. unseal copies them before it opens them:
 // between the check of the tag and decryption, the peer or a forger of its packets
-// could change the slot. errPayload says that the seal is broken.
-func (u *unpacker) unseal(seals *trust.Chunks, h *wire.ChunkHeader, slot []byte, chunkBytes int) ([]byte, error) {
+// could change the slot. ErrPayload says that the seal is broken.
+func (u *Unpacker) Unseal(seals *trust.Chunks, h *wire.ChunkHeader, slot []byte, chunkBytes int) ([]byte, error) {
 	if seals == nil {
 		return slot, nil
 	}
@@ -70,7 +70,7 @@ func (u *unpacker) unseal(seals *trust.Chunks, h *wire.ChunkHeader, slot []byte,
 	}
 	b := append(u.opened[:0], slot...)
 	if err := seals.OpenPayload(b, h.SealNumber, h.SealTag); err != nil {
-		return nil, errPayload
+		return nil, ErrPayload
 	}
 	return b, nil
 }

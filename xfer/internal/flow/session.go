@@ -1,0 +1,84 @@
+package flow
+
+import (
+	"gdrcp/chunker"
+	"gdrcp/internal/filter"
+	"gdrcp/internal/numa"
+	"gdrcp/xfer/internal/limit"
+	"gdrcp/xfer/internal/link"
+	"gdrcp/xfer/internal/ring"
+	"gdrcp/xfer/internal/stat"
+	"gdrcp/xfer/internal/wire"
+	"sync/atomic"
+)
+
+// Session is one end of a conversation about a copy: its links, and what both ends have agreed
+// and count.
+type Session struct {
+	*link.Session
+	Terms wire.Terms
+	// Rules are the client's filter rules, set before the role talks. Nil means none.
+	Rules *filter.Rules
+	// Into is where the peer, a sink, says that the copy goes. It is nil where the peer
+	// does not say so.
+	Into *wire.IntoPlace
+	// RingWish is where this end is to have its slots, and how it gets at a GPU.
+	// ringConfig adds what follows from the terms.
+	RingWish ring.Config
+	Memory   slotMemory
+	Costs    Costs
+	// KnowsWarnings says that the peer knows of a sink's warnings.
+	KnowsWarnings bool
+	KnowsUnkept   bool // of wire.MsgUnkept
+	// KnowsReplaced says that the peer knows of wire.Hello.Replaced.
+	KnowsReplaced bool
+	// KnowsNear says that the peer knows which slots of a ring are near to a rail.
+	KnowsNear bool
+	// Tally counts what this end does. At a client it may be of several sessions.
+	Tally *stat.Counters
+	// Processors is how many goroutines may compute at once, and workers how many there are to
+	// fill or drain slots: those that wait for disks, too.
+	Processors int
+	Workers    atomic.Int32
+	// SessionsAtOnce is how many sessions a server has at most; 0 at a client.
+	SessionsAtOnce int
+	// Files bounds what a server's session has open; nil at a client.
+	Files chunker.Budget
+	// Limit bounds how many bytes a second the payload may take on the wire.
+	Limit limit.Limits
+}
+
+// New returns a session over links.
+func New(links *link.Session) *Session {
+	s := &Session{
+		Session:  links,
+		RingWish: ring.Config{Sysfs: numa.Sysfs}, Memory: slotMemory{told: make(chan struct{})}, Tally: &stat.Counters{}, Processors: chunker.Workers(),
+	}
+	s.Aside = s.heardAside
+	s.Workers.Store(int32(s.Processors))
+	return s
+}
+
+// heardAside takes a message that is the same for every role: about the memory of the
+// peer's slots, or what the session cost it.
+func (s *Session) heardAside(f *wire.Frame) (taken bool, err error) {
+	switch f.Type {
+	case wire.MsgMemory:
+		return true, s.heardMemory(f.Body)
+	case wire.MsgCost:
+		return true, s.HeardCost(f.Body)
+	}
+	return false, nil
+}
+
+// Begin begins the role of this end, whose chunks can travel over several links.
+func (s *Session) Begin(r link.Role) {
+	s.Converses(r, !s.Client && s.Link.Transport == "verbs" && s.RingWish.Placement.GPU == wire.GPUOff)
+}
+
+// TellNear adds to what the source hears of a sink's ring which slots are near to a link.
+func (s *Session) TellNear(l *link.Link, info *wire.RingInfo) {
+	if from, n := s.Link.Ring.Near(l.Node); s.KnowsNear {
+		info.NearFrom, info.NearSlots = uint32(from), uint32(n)
+	}
+}

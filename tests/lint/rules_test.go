@@ -16,12 +16,14 @@ var projectRules = Rules{
 	Imports: map[string][]string{
 		".":                       {"internal/cli"},
 		"internal/cli":            append([]string{"internal/cli/args", "internal/cmdline"}, everything...),
-		"xfer":                    {"rdma", "gpu", "chunker", "internal/fileset", "internal/filter", "internal/fsys", "internal/numa", "internal/pattern", "manifest", "internal/trust", "internal/printable", "xfer/internal/credit", "xfer/internal/door", "xfer/internal/fault", "xfer/internal/limit", "xfer/internal/result", "xfer/internal/ring", "xfer/internal/stat", "xfer/internal/wire"}, // no provider: internal/cli hands it in
+		"xfer":                    {"rdma", "gpu", "chunker", "internal/fileset", "internal/filter", "internal/fsys", "internal/numa", "internal/pattern", "manifest", "internal/trust", "internal/printable", "xfer/internal/credit", "xfer/internal/door", "xfer/internal/fault", "xfer/internal/flow", "xfer/internal/limit", "xfer/internal/link", "xfer/internal/result", "xfer/internal/ring", "xfer/internal/stat", "xfer/internal/wire"}, // no provider: internal/cli hands it in
 		"xfer/internal/credit":    {},
 		"xfer/internal/stat":      {},
 		"xfer/internal/limit":     {},
 		"xfer/internal/fault":     {"rdma", "chunker", "internal/fsys", "internal/printable", "internal/trust", "xfer/internal/door", "xfer/internal/wire"},
 		"xfer/internal/result":    {"rdma", "chunker", "internal/fileset", "manifest", "xfer/internal/wire"},
+		"xfer/internal/link":      {"rdma", "gpu", "internal/numa", "internal/trust", "xfer/internal/credit", "xfer/internal/fault", "xfer/internal/result", "xfer/internal/ring", "xfer/internal/wire"},
+		"xfer/internal/flow":      {"rdma", "chunker", "internal/filter", "internal/numa", "internal/trust", "xfer/internal/credit", "xfer/internal/fault", "xfer/internal/limit", "xfer/internal/link", "xfer/internal/result", "xfer/internal/ring", "xfer/internal/stat", "xfer/internal/wire"},
 		"xfer/internal/door":      {"rdma", "internal/printable", "internal/trust", "xfer/internal/limit", "xfer/internal/wire"},
 		"xfer/internal/ring":      {"rdma", "gpu", "internal/numa", "manifest", "xfer/internal/wire"},
 		"xfer/internal/wire":      {"internal/fileset", "internal/filter", "internal/printable", "internal/trust", "manifest"},

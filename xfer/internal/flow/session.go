@@ -1,3 +1,5 @@
+// Package flow moves chunks between two rings: slots and credit, sending and receiving, seals,
+// compression, and what both ends of a session agreed and count. It knows nothing of files.
 package flow
 
 import (

@@ -67,7 +67,7 @@ type Link struct {
 	// Node is that of the device. Its poller runs there.
 	Node *numa.Node
 
-	// The chunkSender's lock guards these. target is where the sink's slots are on this
+	// The Sender's lock guards these. target is where the sink's slots are on this
 	// rail. ready says that this end's slots can be sent from there.
 	Target wire.RingInfo
 	Ready  bool

@@ -1,3 +1,6 @@
+// Package link has one end of a conversation with a peer: the rails that reach it, their queue
+// pairs (lanes), the window of control messages, and heartbeats. It loses and adds links while a
+// role sends and receives chunks over them, and knows nothing of what the role is for.
 package link
 
 import (

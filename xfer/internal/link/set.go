@@ -21,7 +21,7 @@ import (
 // MaxLinks bounds how many links a session has at once.
 const MaxLinks = 16
 
-// linkSet holds the links of a session. Several goroutines may call its methods at once.
+// Set holds the links of a session. Several goroutines may call its methods at once.
 type Set struct {
 	// joined brings links that were made outside of the session's goroutines.
 	joined chan *Link

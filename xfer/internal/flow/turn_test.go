@@ -1,10 +1,9 @@
-package xfer
+package flow
 
 import (
 	"testing"
 
 	"gdrcp/chunker"
-	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
@@ -12,7 +11,7 @@ import (
 // Workers that wait for disks are bounded by slots, by what needs memory for each of them, and
 // by how many sessions a server has.
 func TestDiskWorkers(t *testing.T) {
-	all, least := chunker.DiskWorkers(), max(chunker.Workers(), flow.LeastWorkers)
+	all, least := chunker.DiskWorkers(), max(chunker.Workers(), LeastWorkers)
 	for _, c := range []struct {
 		name  string
 		terms wire.Terms
@@ -21,13 +20,13 @@ func TestDiskWorkers(t *testing.T) {
 	}{
 		{"all", wire.Terms{Slots: 256, PieceBytes: 1 << 20}, 0, all},
 		{"slots", wire.Terms{Slots: 3, PieceBytes: 1 << 20}, 0, 3},
-		{"compressed", wire.Terms{Slots: 256, PieceBytes: 1 << 20, Codec: CompressS2}, 0, min(all, least)},
+		{"compressed", wire.Terms{Slots: 256, PieceBytes: 1 << 20, Codec: wire.CompressS2}, 0, min(all, least)},
 		{"large pieces", wire.Terms{Slots: 256, PieceBytes: 64 << 20}, 0, min(all, least)},
 		{"a server of many sessions", wire.Terms{Slots: 256, PieceBytes: 1 << 20}, 10_000, 1},
 		{"a server of some", wire.Terms{Slots: 256, PieceBytes: 1 << 20}, 512, min(all, 8)},
 		{"a server of few", wire.Terms{Slots: 256, PieceBytes: 1 << 20}, 2, all},
 	} {
-		s := &flow.Session{Session: &link.Session{}, Terms: c.terms, SessionsAtOnce: c.most}
+		s := &Session{Session: &link.Session{}, Terms: c.terms, SessionsAtOnce: c.most}
 		if got := s.DiskWorkers(); got != c.want {
 			t.Errorf("%s: %d workers, want %d", c.name, got, c.want)
 		}
@@ -48,7 +47,7 @@ func TestReadsAtOnce(t *testing.T) {
 		{"a server of many sessions", 64 << 10, 10_000, 1},
 		{"of large pieces", 48 << 20, 64, 2},
 	} {
-		if got := flow.ReadsAtOnce(&wire.Terms{PieceBytes: c.pieceBytes}, c.sessions); got != c.want {
+		if got := ReadsAtOnce(&wire.Terms{PieceBytes: c.pieceBytes}, c.sessions); got != c.want {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}
 	}

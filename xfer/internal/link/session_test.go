@@ -1,4 +1,4 @@
-package xfer
+package link
 
 import (
 	"context"
@@ -8,8 +8,6 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
-	"gdrcp/xfer/internal/flow"
-	"gdrcp/xfer/internal/link"
 )
 
 // lossyConn takes what is posted, and nothing of it has reached the peer yet.
@@ -47,6 +45,7 @@ func (r *tellingRail) Wait(_ context.Context, cs []rdma.Completion) (int, error)
 // the time of --ack-timeout, which is more than a second: heartbeats that go on
 // each second keep it from that until the peer counts as silent.
 func TestNoHeartbeatWhileOneIsOnItsWay(t *testing.T) {
+	testKey := trust.Key{ID: "test", Secret: trust.NewSecret([32]byte{1, 2, 3})}
 	_, first, err := trust.Open(testKey, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -56,9 +55,9 @@ func TestNoHeartbeatWhileOneIsOnItsWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn, rail := &lossyConn{}, &tellingRail{}
-	one := &link.Link{Rail: rail, Keys: keys}
-	one.Lanes = []*link.Lane{link.NewLane(one, conn, trust.Lane{})}
-	s := &flow.Session{Session: &link.Session{Timeouts: link.DefaultTimeouts(), Link: one, Ctl: link.NewControl(one)}}
+	one := &Link{Rail: rail, Keys: keys}
+	one.Lanes = []*Lane{NewLane(one, conn, trust.Lane{})}
+	s := &Session{Timeouts: DefaultTimeouts(), Link: one, Ctl: NewControl(one)}
 	beat := func(times, want int) {
 		t.Helper()
 		for range times {

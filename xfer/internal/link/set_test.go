@@ -1,4 +1,4 @@
-package xfer
+package link
 
 import (
 	"context"
@@ -14,31 +14,34 @@ import (
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
 	"gdrcp/xfer/internal/credit"
-	"gdrcp/xfer/internal/flow"
-	"gdrcp/xfer/internal/link"
+	"gdrcp/xfer/internal/result"
 	"gdrcp/xfer/internal/ring"
+	"gdrcp/xfer/internal/wire"
 )
 
-// newTestLink returns a first link on a rail that ends with the test.
-func newTestLink(t *testing.T) *link.Link {
+// testConfig is that of a rail for a chunk of 64 KiB at a time.
+var testConfig = rdma.RailConfig{Conns: 1, SendDepth: 4 + wire.ControlMargin, RecvDepth: 2 + wire.ControlMargin, MsgBytes: wire.MsgBytes, WriteBytes: wire.MinChunkBytes}
+
+// aLink returns a first link on a rail that ends with the test.
+func aLink(t *testing.T) *Link {
 	t.Helper()
-	rail, err := tcp.New().Open("tcp", railConfig(1, 2, MinChunkBytes, false, false, rdma.Wire{}))
+	rail, err := tcp.New().Open("tcp", testConfig)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { rail.Close() })
-	return link.NewFurther(1, rail, nil, 1)
+	return NewFurther(1, rail, nil, 1)
 }
 
 // The first link has the ring, also when it was lost, and nobody asks for it any more:
 // its end unmaps the ring.
 func TestRingOfALostLinkIsUnmapped(t *testing.T) {
 	t.Parallel()
-	l := newTestLink(t)
-	if err := l.Place(t.Context(), ring.Config{Slots: 2, SlotBytes: MinChunkBytes, Access: rdma.LocalRead}); err != nil {
+	l := aLink(t)
+	if err := l.Place(t.Context(), ring.Config{Slots: 2, SlotBytes: wire.MinChunkBytes, Access: rdma.LocalRead}); err != nil {
 		t.Fatal(err)
 	}
-	k := link.NewSet(l)
+	k := NewSet(l)
 	k.MayReplace()
 	if _, news, err := k.Drop(l, &rdma.OpError{Fault: rdma.FaultPath}); !news || err != nil {
 		t.Fatalf("lost: %v, %v", news, err)
@@ -56,9 +59,9 @@ func TestRingOfALostLinkIsUnmapped(t *testing.T) {
 // poller that it never had.
 func TestLinkThatFailsOnItsWayIsGivenUp(t *testing.T) {
 	t.Parallel()
-	first := newTestLink(t)
-	k := link.NewSet(first)
-	l := link.NewFurther(2, first.Rail, nil, 1)
+	first := aLink(t)
+	k := NewSet(first)
+	l := NewFurther(2, first.Rail, nil, 1)
 	if !k.Expect(l) {
 		t.Fatal("no room for a second link")
 	}
@@ -78,12 +81,12 @@ func TestLinkThatFailsOnItsWayIsGivenUp(t *testing.T) {
 
 // closings is a carrier that looks at a link as it counts as shut.
 type closings struct {
-	link.Carrier
-	seen func(l *link.Link)
+	Carrier
+	seen func(l *Link)
 }
 
-func (c closings) LinkClosed(l *link.Link)                    { c.seen(l) }
-func (c closings) LinkShut(context.Context, *link.Link) error { return nil }
+func (c closings) LinkClosed(l *Link)                    { c.seen(l) }
+func (c closings) LinkShut(context.Context, *Link) error { return nil }
 
 // A lost link counts as shut when its memory is registered no more: a queue pair that is
 // still being accepted could write there.
@@ -93,19 +96,19 @@ func TestShutLinkHasNothingRegistered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var registered atomic.Int64
 			p := rdmatest.Faulty(tcp.New(), rdmatest.Faults{Registered: func(n int) { registered.Add(int64(n)) }})
-			rail, err := p.Open("tcp", railConfig(1, 2, MinChunkBytes, false, false, rdma.Wire{}))
+			rail, err := p.Open("tcp", testConfig)
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = rail.Close() })
-			first := newTestLink(t)
+			first := aLink(t)
 			if number == 1 {
-				first = link.NewFurther(1, rail, nil, 1)
+				first = NewFurther(1, rail, nil, 1)
 			}
-			if err := first.Place(t.Context(), ring.Config{Slots: 2, SlotBytes: MinChunkBytes, Access: flow.SinkAccess}); err != nil {
+			if err := first.Place(t.Context(), ring.Config{Slots: 2, SlotBytes: wire.MinChunkBytes, Access: rdma.LocalWrite | rdma.RemoteWrite}); err != nil {
 				t.Fatal(err)
 			}
-			s := &flow.Session{Session: &link.Session{Links: link.NewSet(first)}}
+			s := &Session{Links: NewSet(first)}
 			t.Cleanup(func() {
 				if err := s.Links.Close(); err != nil {
 					t.Error(err)
@@ -113,8 +116,8 @@ func TestShutLinkHasNothingRegistered(t *testing.T) {
 			})
 			l := first
 			if number != 1 {
-				l = link.NewFurther(number, rail, nil, 1)
-				if err := l.Register(first.Ring, flow.SinkAccess); err != nil {
+				l = NewFurther(number, rail, nil, 1)
+				if err := l.Register(first.Ring, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -122,7 +125,7 @@ func TestShutLinkHasNothingRegistered(t *testing.T) {
 				t.Fatal("nothing is registered")
 			}
 			close(l.Polled)
-			err = s.ShutLink(t.Context(), closings{seen: func(l *link.Link) {
+			err = s.ShutLink(t.Context(), closings{seen: func(l *Link) {
 				select {
 				case <-l.Shut:
 					t.Error("it counts as shut before")
@@ -137,7 +140,7 @@ func TestShutLinkHasNothingRegistered(t *testing.T) {
 			}
 			<-l.Shut
 			// Another goroutine may be about to use it.
-			if err := l.Register(first.Ring, flow.SinkAccess); !errors.Is(err, rdma.ErrClosed) || registered.Load() != 0 {
+			if err := l.Register(first.Ring, rdma.LocalWrite|rdma.RemoteWrite); !errors.Is(err, rdma.ErrClosed) || registered.Load() != 0 {
 				t.Errorf("the ring is registered on a link that is shut: %d bytes, %v", registered.Load(), err)
 			}
 		})
@@ -159,10 +162,10 @@ func TestWhatALinkIsLostFor(t *testing.T) {
 		{rdma.FaultPath, false, true, false},
 		{rdma.FaultPath, false, false, true},
 	} {
-		l := newTestLink(t)
-		k := link.NewSet(l)
+		l := aLink(t)
+		k := NewSet(l)
 		if tc.others {
-			if other := link.NewFurther(2, l.Rail, nil, 1); !k.Expect(other) || !k.Add(other) {
+			if other := NewFurther(2, l.Rail, nil, 1); !k.Expect(other) || !k.Add(other) {
 				t.Fatal("no room for a second link")
 			}
 		}
@@ -179,7 +182,7 @@ func TestWhatALinkIsLostFor(t *testing.T) {
 // again would have this end keep an answer for each.
 func TestUnknownLinksAreAnsweredOnce(t *testing.T) {
 	t.Parallel()
-	k := link.NewSet(newTestLink(t))
+	k := NewSet(aLink(t))
 	if !k.Answer(2) || !k.Answer(3) || k.Answer(2) {
 		t.Error("not answered, or answered again")
 	}
@@ -189,12 +192,12 @@ func TestUnknownLinksAreAnsweredOnce(t *testing.T) {
 // holding up the copy.
 func TestRailIsHurriedOnceInAWhile(t *testing.T) {
 	t.Parallel()
-	l := newTestLink(t)
-	k := link.NewSet(l)
+	l := aLink(t)
+	k := NewSet(l)
 	if !k.MayHurry(l) || k.MayHurry(l) {
 		t.Error("a rail is given up for holding up the copy not once, or twice in a row")
 	}
-	k.Usage.Of(l).Hurried = time.Now().Add(-link.HoldUpRest)
+	k.Usage.Of(l).Hurried = time.Now().Add(-HoldUpRest)
 	if !k.MayHurry(l) {
 		t.Error("it is not after a while")
 	}
@@ -204,31 +207,31 @@ func TestRailIsHurriedOnceInAWhile(t *testing.T) {
 // between two losses, and no longer.
 func TestLinksThatBringNothing(t *testing.T) {
 	t.Parallel()
-	first := newTestLink(t)
-	k := link.NewSet(first)
+	first := aLink(t)
+	k := NewSet(first)
 	k.MayReplace()
-	lose := func(l *link.Link) error {
+	lose := func(l *Link) error {
 		_, _, err := k.Drop(l, &rdma.OpError{Fault: rdma.FaultPath})
 		return err
 	}
-	next := func() *link.Link {
-		l := link.NewFurther(k.Number(), first.Rail, nil, 1)
+	next := func() *Link {
+		l := NewFurther(k.Number(), first.Rail, nil, 1)
 		if !k.Expect(l) || !k.Add(l) {
 			t.Fatal("the link is not taken")
 		}
 		return l
 	}
 	l := first
-	for n := range 2 * link.BarrenLosses {
+	for n := range 2 * BarrenLosses {
 		l.DoneBytes.Add(1)
 		if err := lose(l); err != nil {
 			t.Fatalf("loss %d, and bytes came through before: %v", n, err)
 		}
 		l = next()
 	}
-	for n := 1; n < link.BarrenLosses; n++ {
+	for n := 1; n < BarrenLosses; n++ {
 		err := lose(l)
-		if last := n == link.BarrenLosses-1; errors.Is(err, link.ErrBarrenLinks) != last {
+		if last := n == BarrenLosses-1; errors.Is(err, ErrBarrenLinks) != last {
 			t.Fatalf("loss %d without a byte: %v", n, err)
 		}
 		if err == nil {
@@ -241,14 +244,14 @@ func TestLinksThatBringNothing(t *testing.T) {
 // session had, its last link was lost, and once. The fourth time in a row ends it.
 func TestSeveralRailsLostAtOnce(t *testing.T) {
 	t.Parallel()
-	const rails = 2 * link.BarrenLosses
-	first := newTestLink(t)
-	k := link.NewSet(first)
+	const rails = 2 * BarrenLosses
+	first := aLink(t)
+	k := NewSet(first)
 	k.MayReplace()
-	live := []*link.Link{first}
-	for n := 1; n <= link.BarrenLosses; n++ {
+	live := []*Link{first}
+	for n := 1; n <= BarrenLosses; n++ {
 		for len(live) < rails {
-			l := link.NewFurther(k.Number(), first.Rail, nil, 1)
+			l := NewFurther(k.Number(), first.Rail, nil, 1)
 			if !k.Expect(l) || !k.Add(l) {
 				t.Fatal("the link is not taken")
 			}
@@ -259,7 +262,7 @@ func TestSeveralRailsLostAtOnce(t *testing.T) {
 		}
 		for i, l := range live {
 			_, _, err := k.Drop(l, &rdma.OpError{Fault: rdma.FaultPath})
-			if ends := n == link.BarrenLosses && i == rails-1; errors.Is(err, link.ErrBarrenLinks) != ends {
+			if ends := n == BarrenLosses && i == rails-1; errors.Is(err, ErrBarrenLinks) != ends {
 				t.Fatalf("time %d, link %d of %d: %v", n, i+1, rails, err)
 			}
 		}
@@ -271,11 +274,11 @@ func TestSeveralRailsLostAtOnce(t *testing.T) {
 // one, because the session may end so. Of one of several it is told soon.
 func TestLastRailThatThePeerClosed(t *testing.T) {
 	t.Parallel()
-	for left, within := range map[int]time.Duration{0: link.LossTime + link.HungUpTime, 1: link.LossTime} {
-		l := newTestLink(t) // its sockets stay out of the virtual time
+	for left, within := range map[int]time.Duration{0: LossTime + HungUpTime, 1: LossTime} {
+		l := aLink(t) // its sockets stay out of the virtual time
 		synctest.Test(t, func(t *testing.T) {
 			var told atomic.Int32
-			s := &flow.Session{Session: &link.Session{Links: link.NewSet(l), Report: func(Event) { told.Add(1) }}}
+			s := &Session{Links: NewSet(l), Report: func(result.Event) { told.Add(1) }}
 			ctx, cancel := context.WithCancel(t.Context())
 			g, ctx := errgroup.WithContext(ctx)
 			s.Links.Begin(ctx, g)
@@ -302,14 +305,14 @@ func TestLastRailThatThePeerClosed(t *testing.T) {
 // told of it.
 func TestLossHoldsUpNobody(t *testing.T) {
 	t.Parallel()
-	l := newTestLink(t)
+	l := aLink(t)
 	synctest.Test(t, func(t *testing.T) {
 		reads := make(chan struct{})
 		var told atomic.Int32
-		s := &flow.Session{Session: &link.Session{Links: link.NewSet(l), Report: func(Event) {
+		s := &Session{Links: NewSet(l), Report: func(result.Event) {
 			<-reads
 			told.Add(1)
-		}}}
+		}}
 		g, ctx := errgroup.WithContext(t.Context())
 		s.Links.Begin(ctx, g)
 		s.ReportLoss(l, &rdma.OpError{Fault: rdma.FaultPath}, 1)
@@ -324,18 +327,18 @@ func TestLossHoldsUpNobody(t *testing.T) {
 // nothing of the one that the peer closed.
 func TestLossThatNobodyHearsOf(t *testing.T) {
 	t.Parallel()
-	l := newTestLink(t)
+	l := aLink(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := &flow.Session{Session: &link.Session{Links: link.NewSet(l), Report: func(e Event) { t.Errorf("told of %v", e) }}}
+		s := &Session{Links: NewSet(l), Report: func(e result.Event) { t.Errorf("told of %v", e) }}
 		ctx, cancel := context.WithCancel(t.Context())
 		g, ctx := errgroup.WithContext(ctx)
 		s.Links.Begin(ctx, g)
 		s.ReportLoss(l, &rdma.OpError{Fault: rdma.FaultPeer}, 0)
-		time.Sleep(link.HungUpTime)
+		time.Sleep(HungUpTime)
 		cancel()
 		if err := g.Wait(); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(2 * link.LossTime)
+		time.Sleep(2 * LossTime)
 	})
 }

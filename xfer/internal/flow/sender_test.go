@@ -1,4 +1,4 @@
-package xfer
+package flow
 
 import (
 	"errors"
@@ -7,7 +7,7 @@ import (
 
 	"gdrcp/internal/numa"
 	"gdrcp/internal/numa/numatest"
-	"gdrcp/xfer/internal/flow"
+	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
 )
@@ -17,20 +17,20 @@ func TestRingOfFewerSlots(t *testing.T) {
 	for slots, ok := range map[uint32]bool{0: false, 1: true, 7: true, 8: true, 9: false, 1 << 31: false, 1<<32 - 1: false} {
 		info := wire.RingInfo{Link: 1, Slots: slots, SlotBytes: 1 << 20, PayloadAddr: 1 << 20, HeaderAddr: 1 << 30}
 		got, err := wire.DecodeRing(info.Encode(), 8, 1<<20)
-		if (err == nil) != ok || !ok && !errors.Is(err, ErrProtocol) {
+		if (err == nil) != ok || !ok && !errors.Is(err, fault.ErrProtocol) {
 			t.Fatalf("%d slots of 8: %v", slots, err)
 		}
 		if !ok {
 			continue
 		}
-		o := newChunkSender(&flow.Session{Session: &link.Session{}, Terms: wire.Terms{Slots: 8, ChunkBytes: 1 << 20}})
+		o := NewSender(&Session{Session: &link.Session{}, Terms: wire.Terms{Slots: 8, ChunkBytes: 1 << 20}}, func(*struct{}) {})
 		if err := o.Open(&link.Link{Number: 1}, got); err != nil {
 			t.Fatal(err)
 		}
 		if o.Granted.Grants() != int(slots) {
 			t.Errorf("%d slots are granted of %d", o.Granted.Grants(), slots)
 		}
-		if err := o.ReturnedLocked(&wire.ReturnedSlot{Slot: slots, Generation: 1}); !errors.Is(err, ErrProtocol) {
+		if err := o.ReturnedLocked(&wire.ReturnedSlot{Slot: slots, Generation: 1}); !errors.Is(err, fault.ErrProtocol) {
 			t.Errorf("slot %d of %d comes back: %v", slots, slots, err)
 		}
 	}
@@ -40,7 +40,7 @@ func TestRingOfFewerSlots(t *testing.T) {
 func TestRingOverEachLink(t *testing.T) {
 	t.Parallel()
 	first, second, third := &link.Link{Number: 1}, &link.Link{Number: 2, Ready: true}, &link.Link{Number: 3, Ready: true}
-	o := newChunkSender(&flow.Session{Session: &link.Session{}, Terms: wire.Terms{Slots: 4, ChunkBytes: 1 << 20}})
+	o := NewSender(&Session{Session: &link.Session{}, Terms: wire.Terms{Slots: 4, ChunkBytes: 1 << 20}}, func(*struct{}) {})
 	for i, c := range []struct {
 		link  *link.Link
 		slots uint32
@@ -58,7 +58,7 @@ func TestRingOverEachLink(t *testing.T) {
 		{third, 3, true, []*link.Link{first, second, third}},
 	} {
 		err := o.Open(c.link, wire.RingInfo{Link: uint32(c.link.Number), Slots: c.slots, SlotBytes: 1 << 20})
-		if (err == nil) != c.ok || !c.ok && !errors.Is(err, ErrProtocol) {
+		if (err == nil) != c.ok || !c.ok && !errors.Is(err, fault.ErrProtocol) {
 			t.Errorf("step %d: %v", i, err)
 		}
 		if n := min(3, 3*len(c.links)); o.Granted.Grants() != n || o.Granted.Slots() != n || !slices.Equal(o.Links, c.links) {
@@ -88,7 +88,7 @@ func TestWhichLinkGetsAChunk(t *testing.T) {
 		{[]one{silentNIC, silentTCP}, 0},
 		{[]one{silentTCP, silentNIC}, 0},
 	} {
-		o := &chunkSender{}
+		o := &Sender[struct{}]{}
 		for i, c := range tc.links {
 			l := &link.Link{Rate: 1, IsReserve: c.reserve}
 			l.Suspected.Store(c.silent)
@@ -108,7 +108,7 @@ func TestLinkWithoutLanesGetsNoChunk(t *testing.T) {
 	t.Parallel()
 	closed, other := &link.Link{Rate: 1}, &link.Link{Rate: 1, IsReserve: true}
 	other.Lanes = []*link.Lane{{Link: other}}
-	o := &chunkSender{Links: []*link.Link{closed, other}}
+	o := &Sender[struct{}]{Links: []*link.Link{closed, other}}
 	for range o.Links {
 		if o.LaneLocked(nil) != other.Lanes[0] {
 			t.Error("no lane is found, and one is there")
@@ -121,7 +121,7 @@ func TestNearLaneGoesFirst(t *testing.T) {
 	t.Parallel()
 	sysfs := numatest.Sysfs(t, 2)
 	nodes := []*numa.Node{numa.Of(sysfs, 0), numa.Of(sysfs, 1)}
-	o := &chunkSender{}
+	o := &Sender[struct{}]{}
 	for i := range 4 {
 		l := &link.Link{Rate: 400, Node: nodes[i%2], Target: wire.RingInfo{SlotBytes: 1 << 20}}
 		l.Lanes = []*link.Lane{{Link: l}}

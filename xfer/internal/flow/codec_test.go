@@ -1,4 +1,4 @@
-package xfer
+package flow
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -17,12 +16,12 @@ func TestPackAndUnpack(t *testing.T) {
 	for i := range random {
 		random[i] = byte(rng.Uint32())
 	}
-	for _, kind := range []Compress{CompressOff, CompressZstd, CompressS2, CompressAuto} {
-		p, err := flow.NewPacker(kind, n)
+	for _, kind := range []wire.Compress{wire.CompressOff, wire.CompressZstd, wire.CompressS2, wire.CompressAuto} {
+		p, err := NewPacker(kind, n)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var u flow.Unpacker
+		var u Unpacker
 		for _, data := range [][]byte{random, text, text[:5], {}} {
 			mem := make([]byte, n)
 			copy(mem, data)
@@ -43,14 +42,14 @@ func TestPackAndUnpack(t *testing.T) {
 // A payload that claims to be small and unpacks to much must not.
 func TestUnpackBomb(t *testing.T) {
 	const n = 64 << 20
-	p, err := flow.NewPacker(CompressZstd, n)
+	p, err := NewPacker(wire.CompressZstd, n)
 	if err != nil {
 		t.Fatal(err)
 	}
 	mem := make([]byte, n)
 	codec, stored := p.Pack(mem, n)
-	var u flow.Unpacker
-	if _, err := u.Unpack(codec, mem[:stored], 1<<20, 1<<20); !errors.Is(err, flow.ErrPayload) {
+	var u Unpacker
+	if _, err := u.Unpack(codec, mem[:stored], 1<<20, 1<<20); !errors.Is(err, ErrPayload) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -63,7 +62,7 @@ func FuzzUnpack(f *testing.F) {
 		if len(b) > chunkBytes {
 			return
 		}
-		var u flow.Unpacker
+		var u Unpacker
 		defer u.Close()
 		for _, n := range []uint32{0, 5, chunkBytes} {
 			if out, err := u.Unpack(wire.Codec(codec%3), b, n, chunkBytes); err == nil && len(out) > chunkBytes {

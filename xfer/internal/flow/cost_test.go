@@ -1,4 +1,4 @@
-package xfer
+package flow
 
 import (
 	"errors"
@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"gdrcp/chunker"
-	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/stat"
@@ -17,14 +16,14 @@ import (
 // what a single one does all the time has taken all the time.
 func TestTimeIsDividedByThoseThatCompute(t *testing.T) {
 	for _, c := range []struct{ processors, workers, want int }{{24, 2, 2}, {24, 96, 24}, {2, 8, 2}, {2, 1, 1}} {
-		s := flow.Session{Session: &link.Session{}, Tally: &Tally{}, Processors: c.processors}
+		s := Session{Session: &link.Session{}, Tally: &stat.Counters{}, Processors: c.processors}
 		s.Workers.Store(int32(c.workers))
 		s.Spent(stat.Disk, stat.Now()-int64(time.Hour)*int64(c.want))
 		if got := s.Tally.Spent()[stat.Disk].Round(time.Minute); got != time.Hour {
 			t.Errorf("%d workers on %d processors: %v, want an hour", c.workers, c.processors, got)
 		}
-		s.Tally = &Tally{}
-		f := flow.Receiver{Session: &s, Counted: stat.Now() - int64(time.Hour)}
+		s.Tally = &stat.Counters{}
+		f := Receiver{Session: &s, Counted: stat.Now() - int64(time.Hour)}
 		f.CountIdleLocked() // no slot is busy
 		if got := s.Tally.Spent()[stat.Wire].Round(time.Minute); got != time.Hour {
 			t.Errorf("%d workers on %d processors were idle for %v, want an hour", c.workers, c.processors, got)
@@ -34,7 +33,7 @@ func TestTimeIsDividedByThoseThatCompute(t *testing.T) {
 
 // A session that wants a GPU has its workers, or if it gets none those of host memory.
 func TestWorkersOfTheRingThatWasMade(t *testing.T) {
-	s := flow.Session{Session: &link.Session{Link: &link.Link{Ring: &ring.Ring{}}}, Terms: wire.Terms{Slots: 16, PieceBytes: 1 << 20}}
+	s := Session{Session: &link.Session{Link: &link.Link{Ring: &ring.Ring{}}}, Terms: wire.Terms{Slots: 16, PieceBytes: 1 << 20}}
 	if got, want := s.RingWorkers(), min(16, chunker.DiskWorkers()); got != want {
 		t.Errorf("%d workers in host memory, want %d", got, want)
 	}
@@ -50,12 +49,12 @@ func TestWorkersOfTheRingThatWasMade(t *testing.T) {
 
 // A peer tells its cost once, if it was asked, and within bounds.
 func TestHeardCost(t *testing.T) {
-	body := (&Cost{CPU: 5}).Encode()
-	var unasked flow.Session
+	body := (&wire.Cost{CPU: 5}).Encode()
+	var unasked Session
 	if err := unasked.HeardCost(body); !errors.Is(err, wire.ErrProtocol) || unasked.Costs.Theirs.Load() != nil {
 		t.Errorf("unasked: %v", err)
 	}
-	asked := flow.Session{Session: &link.Session{}, Costs: flow.Costs{Asked: true}}
+	asked := Session{Session: &link.Session{}, Costs: Costs{Asked: true}}
 	if err := asked.HeardCost([]byte{1}); !errors.Is(err, wire.ErrProtocol) {
 		t.Errorf("cut off: %v", err)
 	}

@@ -1,12 +1,14 @@
-package xfer
+package flow
 
 import (
 	"context"
 	"errors"
 	"testing"
 
-	"gdrcp/xfer/internal/flow"
+	"gdrcp/rdma"
+	"gdrcp/rdma/tcp"
 	"gdrcp/xfer/internal/link"
+	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -14,9 +16,14 @@ import (
 // what comes back.
 func TestSlotsComeBackBeforeTheEnd(t *testing.T) {
 	t.Parallel()
-	f := flow.NewReceiver(&flow.Session{Session: &link.Session{Ctl: &link.Control{}}, Terms: wire.Terms{Slots: 8}, Tally: &Tally{}})
+	f := NewReceiver(&Session{Session: &link.Session{Ctl: &link.Control{}}, Terms: wire.Terms{Slots: 8}, Tally: &stat.Counters{}})
 	f.Granted = true
-	l := newTestLink(t)
+	rail, err := tcp.New().Open("tcp", rdma.RailConfig{Conns: 1, SendDepth: wire.ControlMargin, RecvDepth: wire.ControlMargin, MsgBytes: wire.MsgBytes, WriteBytes: wire.MinChunkBytes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rail.Close()
+	l := link.NewFurther(1, rail, nil, 1)
 	for slot := range 2 {
 		if err := f.Immediate(l, wire.Immediate(slot, 1)); err != nil {
 			t.Fatal(err)

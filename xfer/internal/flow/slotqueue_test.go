@@ -1,7 +1,6 @@
-package xfer
+package flow
 
 import (
-	"gdrcp/xfer/internal/flow"
 	"testing"
 )
 
@@ -9,7 +8,7 @@ import (
 // for one slot, also after the end.
 func TestWorkersGetNearSlotsFirst(t *testing.T) {
 	t.Parallel()
-	q := flow.NewSlotQueue[int](8)
+	q := NewSlotQueue[int](8)
 	for slot := range 6 {
 		q.Put(slot)
 	}

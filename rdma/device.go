@@ -5,7 +5,7 @@ import "net/netip"
 // Transport is the family of an RDMA device.
 type Transport string
 
-// The transports.
+// The known transports.
 const (
 	InfiniBand Transport = "InfiniBand"
 	RoCE       Transport = "RoCE"
@@ -23,14 +23,14 @@ type Device struct {
 	// is empty for software devices, which are on no PCI function.
 	PCIAddress string `json:"pci_address,omitempty"`
 	Firmware   string `json:"firmware,omitempty"`
-	// DMABuf says that the device can register memory that another device exports as a
-	// dma-buf. DMABufProblem is why it cannot. It is also empty if the device could not
-	// be asked.
+	// DMABuf says that the device can register memory that another device
+	// exports as a dma-buf. DMABufProblem is the reason if it cannot; it is
+	// also empty if the device could not be queried.
 	DMABuf        bool   `json:"dma_buf"`
 	DMABufProblem string `json:"dma_buf_problem,omitempty"`
 	Ports         []Port `json:"ports"`
-	// Problem says why no rail can be opened on the device now, or is empty. Reason is
-	// the kind of problem.
+	// Problem says why no rail can be opened on the device now, or is empty.
+	// Reason classifies it.
 	Problem string      `json:"problem,omitempty"`
 	Reason  ProbeReason `json:"reason,omitempty"`
 }
@@ -40,7 +40,7 @@ type Port struct {
 	Number    int     `json:"port"`
 	LinkLayer string  `json:"link_layer"` // "InfiniBand" or "Ethernet"
 	State     string  `json:"state"`      // "ACTIVE", "DOWN", …
-	RateGbps  float64 `json:"rate_gbps"`  // nominal, Gb/s; 0 where unknown
+	RateGbps  float64 `json:"rate_gbps"`  // nominal, Gb/s; 0 if unknown
 	// MTUBytes is the active path MTU.
 	MTUBytes int          `json:"mtu_bytes"`
 	NetDev   string       `json:"netdev,omitempty"`

@@ -9,11 +9,11 @@ import (
 	"syscall"
 )
 
-// Errors that callers act on.
+// Errors that callers check for.
 var (
-	// ErrQueueFull: the send queue has no room now.
+	// ErrQueueFull: the send queue is full.
 	ErrQueueFull = errors.New("send queue full")
-	// ErrClosed: the object was closed by this end.
+	// ErrClosed: the object was closed locally.
 	ErrClosed = errors.New("closed")
 	// ErrDisconnected: the peer ended the connection.
 	ErrDisconnected = errors.New("connection closed by the peer")
@@ -21,11 +21,11 @@ var (
 	ErrUnsupported = errors.New("not supported here")
 	// ErrNoDevice: there is no such device, or no device reaches the peer.
 	ErrNoDevice = errors.New("no RDMA device")
-	// ErrNotGdrcp: the program that answers is not gdrcp.
+	// ErrNotGdrcp: the answering program is not gdrcp.
 	ErrNotGdrcp = errors.New("the peer does not speak gdrcp's protocol")
 	// ErrAccess: a remote access was refused because of its key, bounds or rights.
 	ErrAccess = errors.New("remote access refused")
-	// ErrLockedMemory: the limit on locked memory does not allow the ring.
+	// ErrLockedMemory: the limit on locked memory is too small for the ring.
 	ErrLockedMemory = errors.New("locked-memory limit too small")
 )
 
@@ -63,7 +63,7 @@ func (c RejectCode) String() string {
 	return "no reason given"
 }
 
-// RejectedError is the error of a Dial that the peer refused.
+// RejectedError is returned by Dial if the peer refused.
 type RejectedError struct {
 	Peer netip.AddrPort
 	Code RejectCode
@@ -73,34 +73,35 @@ func (e *RejectedError) Error() string {
 	return fmt.Sprintf("%s refused the connection: %s", e.Peer, e.Code)
 }
 
-// OpError is a failed operation on a device or connection. Status and VendorErr are
-// those of the work completion, if there was one.
+// OpError reports a failed operation on a device or connection. Status and
+// VendorErr are those of the work completion, if there was one.
 type OpError struct {
 	Op        string // the operation as a verb phrase: "connect", "post write"
 	Device    string
 	Peer      netip.AddrPort
 	Status    string // e.g. "retry count exceeded (IBV_WC_RETRY_EXC_ERR)"
 	VendorErr uint32
-	Hint      string // one remedy for a person, or empty
-	Fault     Fault  // FaultUnknown where Err says it, or nobody knows
+	Hint      string // one remedy for the user, or empty
+	Fault     Fault  // FaultUnknown if Err implies it, or if it is not known
 	Err       error
 }
 
-// Fault is what kind of thing failed when a connection ended by itself.
+// Fault classifies what failed when a connection ended by itself.
 type Fault uint8
 
 // The faults.
 const (
-	// FaultUnknown: nothing says what failed.
+	// FaultUnknown: the cause is not known.
 	FaultUnknown Fault = iota
-	// FaultPath: the way between the two devices, or the peer's device, does not answer.
+	// FaultPath: the path between the two devices, or the peer's device, does
+	// not respond.
 	FaultPath
-	// FaultDevice: the device at this end, or its driver.
+	// FaultDevice: the local device or its driver failed.
 	FaultDevice
 	// FaultPeer: the peer's program or machine ended the connection.
 	FaultPeer
-	// FaultAccess: the peer broke the contract, or this end did. Another path would not
-	// help.
+	// FaultAccess: one of the ends violated the contract. Another path would
+	// not help.
 	FaultAccess
 )
 
@@ -118,7 +119,7 @@ func (f Fault) String() string {
 	return "unknown"
 }
 
-// FaultOf returns the kind of fault in the error of a Closed completion.
+// FaultOf classifies the error of a Closed completion.
 func FaultOf(err error) Fault {
 	var op *OpError
 	switch {
@@ -157,8 +158,9 @@ func (e *OpError) Error() string {
 // Unwrap returns the cause.
 func (e *OpError) Unwrap() error { return e.Err }
 
-// causeText returns an error's text without the operation, the addresses and the system
-// call that package net puts before each cause: an OpError has them already.
+// causeText returns an error's text without the operation, the addresses and
+// the system call that package net prepends to each cause: an OpError has them
+// already.
 func causeText(err error) string {
 	for {
 		switch e := err.(type) {
@@ -172,17 +174,17 @@ func causeText(err error) string {
 	}
 }
 
-// ProbeReason is the kind of reason why a provider has no device to offer.
+// ProbeReason classifies why a provider has no device to offer.
 type ProbeReason uint8
 
 // The reasons, in the order in which a provider checks for them.
 const (
 	NotBuilt     ProbeReason = iota + 1 // this binary was built without the provider
 	NoLibrary                           // a shared library is missing
-	OldLibrary                          // a library lacks a symbol that is needed
+	OldLibrary                          // a library lacks a required symbol
 	NoKernel                            // the kernel has no RDMA support loaded
-	NoDevices                           // the kernel knows no device
-	NoPermission                        // the device nodes may not be opened
+	NoDevices                           // the kernel lists no device
+	NoPermission                        // no permission to open the device nodes
 	NoActivePort                        // every port is down
 	NoAddress                           // no port has an IP address
 	BadDevice                           // the device cannot be queried, or lacks a needed feature
@@ -215,7 +217,8 @@ func (r ProbeReason) String() string {
 // MarshalText is String, for JSON.
 func (r ProbeReason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// ProbeError says why a provider cannot be used here, and what a person can do.
+// ProbeError reports why a provider cannot be used here, and what the user can
+// do about it.
 type ProbeError struct {
 	Reason ProbeReason
 	Detail string // one clause, e.g. "libibverbs.so.1: cannot open shared object file"

@@ -14,7 +14,7 @@ func TestFaultOf(t *testing.T) {
 	}{
 		{errors.New("something"), FaultUnknown},
 		{&OpError{Fault: FaultPath}, FaultPath},
-		{&OpError{Fault: FaultDevice, Err: ErrAccess}, FaultAccess}, // a device tells of the peer's mistake
+		{&OpError{Fault: FaultDevice, Err: ErrAccess}, FaultAccess}, // a device reports the peer's mistake
 		{fmt.Errorf("%w: malformed", ErrNotGdrcp), FaultAccess},
 		{fmt.Errorf("wrapped: %w", &OpError{Err: ErrDisconnected}), FaultPeer},
 		{&OpError{Err: fmt.Errorf("%w: %w", ErrDisconnected, syscall.ETIMEDOUT)}, FaultPath},

@@ -10,7 +10,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// accessCases are about remote accesses that must not happen.
+// accessCases cover remote accesses that must be refused.
 var accessCases = []testCase{
 	{"AccessWithinBounds", testAccessWithinBounds},
 	{"AccessRefused", testAccessRefused},
@@ -19,7 +19,7 @@ var accessCases = []testCase{
 	{"DeregisterWhileWritten", testDeregisterWhileWritten},
 }
 
-// The region that the accesses aim at lies in the middle of mapped memory.
+// The region that the accesses target is in the middle of mapped memory.
 const (
 	aimBytes  = 8192
 	aimOffset = 4096
@@ -36,8 +36,8 @@ func aim(t *testing.T, b *side, access rdma.Access) rdma.MR {
 	return mr
 }
 
-// testAccessWithinBounds accesses the first byte, the last byte, all bytes, and no
-// bytes at the end.
+// testAccessWithinBounds accesses the first byte, the last byte, all bytes, and
+// zero bytes at the end.
 func testAccessWithinBounds(t *testing.T, s *suite) {
 	p := s.pair(t, s.layout())
 	mr := aim(t, p.b, allAccess)
@@ -98,8 +98,8 @@ func testAccessRefused(t *testing.T, s *suite) {
 	}
 }
 
-// testForbidden checks that nothing moves, that both Conns die, once each, and that
-// nothing that was posted afterwards arrives.
+// testForbidden checks that no byte moves, that each of the two Conns dies
+// once, and that nothing posted afterwards arrives.
 func testForbidden(t *testing.T, s *suite, c forbidden) {
 	p := s.pair(t, s.layout())
 	mr := aim(t, p.b, c.granted)
@@ -111,7 +111,7 @@ func testForbidden(t *testing.T, s *suite, c forbidden) {
 	fill(p.a.mem, 1)
 	fill(p.b.mem, 2)
 	wantA, wantB := bytes.Clone(p.a.mem), bytes.Clone(p.b.mem)
-	// The Conn may be dead before the second is taken.
+	// The Conn may be dead before the second is accepted.
 	if n, err := p.a.conn.Post([]rdma.WR{wr, withImm(p.a.write(p.b, 0, 0, 64), 9)}); n == 0 {
 		t.Fatalf("post: %v", err)
 	}
@@ -149,8 +149,8 @@ func (s *suite) checkAccessTold(t *testing.T, p *pair) {
 	}
 }
 
-// testLocalRefused checks that a mistake at this end is an error of Post or kills the
-// Conn; either way nothing moves.
+// testLocalRefused checks that an invalid local access is an error of Post or
+// kills the Conn; in both cases no byte moves.
 func testLocalRefused(t *testing.T, s *suite) {
 	cases := []struct {
 		name  string
@@ -199,8 +199,8 @@ func testLocalRefused(t *testing.T, s *suite) {
 	}
 }
 
-// testKeysDiffer checks that regions of one rail have different keys, and that the key
-// of one does not open another.
+// testKeysDiffer checks that regions of one rail have different keys, and that
+// the key of one does not grant access to another.
 func testKeysDiffer(t *testing.T, s *suite) {
 	p := s.pair(t, s.layout())
 	keys := make(map[uint32]bool)
@@ -216,7 +216,7 @@ func testKeysDiffer(t *testing.T, s *suite) {
 	}
 	readOnly := aim(t, p.b, rdma.RemoteRead)
 	wr := p.a.write(p.b, 0, 0, 64)
-	wr.RKey = readOnly.RKey() // with the address in the region that may be written
+	wr.RKey = readOnly.RKey() // with the address of the writable region
 	wr.RemoteAddr = p.b.mr.Addr()
 	fill(p.a.mem, 1)
 	p.a.post(wr)
@@ -242,7 +242,8 @@ func testDeregisterWhileWritten(t *testing.T, s *suite) {
 	}
 	time.Sleep(s.limit(s.LandsLate))
 	clear(p.b.mem)
-	// On a busy machine all of them may have landed before: one more is too late in any case.
+	// On a busy machine all Writes may have landed already: one more is too
+	// late in any case.
 	p.a.await("Closed", func() bool {
 		if len(p.a.got().closed) == 0 {
 			_, _ = p.a.conn.Post([]rdma.WR{late}) // the queue may be full, or the Conn dead

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// AtOnce lets n parallel tests of a package run at once. It is for packages in which
-// most tests wait: waiting needs no processor. It parses the flags, and -parallel
-// overrides it.
+// AtOnce lets n parallel tests of a package run concurrently. It is for
+// packages whose tests mostly wait: waiting needs no processor. It parses the
+// flags, and -parallel overrides it.
 func AtOnce(n int) error {
 	flag.Parse()
 	atOnce := flag.Lookup("test.parallel").Value
@@ -20,9 +20,9 @@ func AtOnce(n int) error {
 	return atOnce.Set(strconv.Itoa(n))
 }
 
-// BesideOthers lets a test that mostly waits run in parallel with others, unless
-// GDRCP_TEST_RDMA names devices: over an emulated device a copy needs the processors to
-// itself.
+// BesideOthers lets a test that mostly waits run in parallel with others,
+// unless GDRCP_TEST_RDMA names devices: a copy over an emulated device needs
+// the processors to itself.
 func BesideOthers(t *testing.T) {
 	if os.Getenv("GDRCP_TEST_RDMA") == "" {
 		t.Parallel()

@@ -10,7 +10,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// closeCases are about how Conns and rails end.
+// closeCases cover the end of Conns and rails.
 var closeCases = []testCase{
 	{"PeerClosed", testPeerClosed},
 	{"CloseTwice", testCloseTwice},
@@ -22,7 +22,8 @@ var closeCases = []testCase{
 	{"ConnAfterConn", testConnAfterConn},
 }
 
-// testPeerClosed checks that data sent before the Close arrives, and then one Closed.
+// testPeerClosed checks that data sent before Close arrives, followed by one
+// Closed.
 func testPeerClosed(t *testing.T, s *suite) {
 	p := s.pair(t, s.layout())
 	const messages = 5
@@ -76,8 +77,8 @@ func testCloseTwice(t *testing.T, s *suite) {
 	}
 }
 
-// testCloseIsSilent checks that the end that closed gets no more completions of that
-// Conn.
+// testCloseIsSilent checks that the end that called Close gets no more
+// completions of that Conn.
 func testCloseIsSilent(t *testing.T, s *suite) {
 	p := s.pair(t, s.layout())
 	p.b.post(send([]byte("unseen")))
@@ -92,8 +93,8 @@ func testCloseIsSilent(t *testing.T, s *suite) {
 	}
 }
 
-// keepWriting posts Writes over all of the peer's memory until the Conn dies, the
-// test ends, or stop is called, which waits.
+// keepWriting posts Writes over all of the peer's memory until the Conn dies,
+// the test ends, or stop is called; stop waits for it.
 func keepWriting(e, peer *side) (stop func()) {
 	n := len(e.mem) / 8
 	ended := make(chan struct{})
@@ -128,7 +129,7 @@ func keepWriting(e, peer *side) (stop func()) {
 		close(stopped)
 		<-ended
 	})
-	e.t.Cleanup(stop) // before the memory is unmapped, also when the test fails
+	e.t.Cleanup(stop) // before the memory is unmapped, even if the test fails
 	return stop
 }
 
@@ -223,7 +224,7 @@ func testRailClose(t *testing.T, s *suite) {
 	}
 }
 
-// testConnAfterConn checks that Close gives back the rail's room for a Conn.
+// testConnAfterConn checks that Close frees the Conn's place on the rail.
 func testConnAfterConn(t *testing.T, s *suite) {
 	l := s.layout()
 	l.cfg.Conns = 1

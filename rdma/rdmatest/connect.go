@@ -11,7 +11,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// connectCases are about Dial, Listen and Accept.
+// connectCases cover Dial, Listen and Accept.
 var connectCases = []testCase{
 	{"Devices", testDevices},
 	{"PrivateData", testPrivateData},
@@ -101,7 +101,7 @@ func testReject(t *testing.T, s *suite) {
 			t.Errorf("Dial rejected with %d: %v", code, err)
 		}
 	}
-	// A rail without room for another Conn still answers.
+	// A rail without room for another Conn still answers requests.
 	l := s.layout()
 	l.cfg.Conns = 1
 	full := s.side(t, "full", s.AcceptDevice, l)

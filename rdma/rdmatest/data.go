@@ -11,7 +11,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// dataCases are about bytes that must arrive, and in which order.
+// dataCases cover the arrival and the order of data.
 var dataCases = []testCase{
 	{"Greeting", testGreeting},
 	{"MessagesInOrder", testMessagesInOrder},
@@ -105,9 +105,9 @@ func testWritesBefore(t *testing.T, s *suite, signal func(last rdma.WR) rdma.WR,
 	}
 }
 
-// testWritesFromLocalRead checks that a source may be registered with LocalRead alone
-// before the processor has written to it, and that each Write sends the bytes of its
-// time.
+// testWritesFromLocalRead checks that a source may be registered with LocalRead
+// alone before the processor has written to it, and that each Write sends the
+// bytes as they are when it is posted.
 func testWritesFromLocalRead(t *testing.T, s *suite) {
 	p := s.pair(t, s.layout())
 	mem, err := unix.Mmap(-1, 0, len(p.b.mem), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -137,8 +137,9 @@ func testWritesFromLocalRead(t *testing.T, s *suite) {
 	}
 }
 
-// testChunkWithHeader is what the engine posts for a chunk: a header, then the payload
-// as linked Writes of which the last carries the immediate.
+// testChunkWithHeader posts the work requests of a chunk in the engine: a
+// header, then the payload as a list of Writes of which the last carries the
+// immediate.
 func testChunkWithHeader(t *testing.T, s *suite) {
 	p := s.pair(t, s.layout())
 	const headerBytes, payloadAt, pieceBytes, slots = 200, 4096, 8192, 3
@@ -165,7 +166,7 @@ func testChunkWithHeader(t *testing.T, s *suite) {
 	}
 }
 
-// testWriteSizes also checks the bytes beside each Write.
+// testWriteSizes also checks the bytes next to each Write.
 func testWriteSizes(t *testing.T, s *suite) {
 	p := s.pair(t, s.layout())
 	for i, n := range []int{0, 1, 2, 31, 32, 33, 4063, 4064, 4065, 4095, 4096, 4097, 8192, 40000} {
@@ -205,7 +206,7 @@ func testHugeWrites(t *testing.T, s *suite) {
 	}
 }
 
-// testManySends keeps to the credits that RecvDepth allows.
+// testManySends keeps within the credits that RecvDepth allows.
 func testManySends(t *testing.T, s *suite) {
 	p := s.pair(t, s.layout())
 	const batch = 16
@@ -268,9 +269,9 @@ func testReads(t *testing.T, s *suite) {
 	}
 }
 
-// testManyReadsBothWays makes both ends post more Reads than any device keeps
-// outstanding. The Done of a Write posted last means that the quiet Reads before it
-// have landed.
+// testManyReadsBothWays makes both ends post more Reads than any device allows
+// to be outstanding. The Done of a Write posted last means that the quiet Reads
+// before it have landed.
 func testManyReadsBothWays(t *testing.T, s *suite) {
 	l := s.layout()
 	l.cfg.SendDepth = 256
@@ -295,8 +296,9 @@ func testManyReadsBothWays(t *testing.T, s *suite) {
 	}
 	post(p.a, p.b)
 	if p.a.rail.Device().Transport == rdma.IWARP {
-		// Soft-iWARP's driver (Linux 6.12) may stop for ever, with the last Reads of both ends
-		// unanswered, where both have more under way than it keeps outstanding.
+		// Soft-iWARP's driver (Linux 6.12) may hang, with the last Reads of
+		// both ends unanswered, if both have more Reads in flight than it
+		// allows.
 		check(p.a, p.b)
 		post(p.b, p.a)
 	} else {
@@ -306,7 +308,8 @@ func testManyReadsBothWays(t *testing.T, s *suite) {
 	check(p.b, p.a)
 }
 
-// testBothDirections has more under way in both directions than buffers hold.
+// testBothDirections has more data in flight in both directions than the
+// buffers hold.
 func testBothDirections(t *testing.T, s *suite) {
 	l := s.layout()
 	n := min(4<<20, s.WriteBytes/4)

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DeafAddr returns an address of this machine that refuses connections until the test
-// ends. A port on which nobody listens any more may be another process's a moment later:
-// this one is bound, and stays so.
+// DeafAddr returns an address of this machine that refuses connections until
+// the test ends. A free port may be taken by another process at any time, so
+// DeafAddr keeps this one bound.
 func DeafAddr(t testing.TB) netip.AddrPort {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

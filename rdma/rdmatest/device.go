@@ -9,29 +9,29 @@ import (
 	"gdrcp/rdma"
 )
 
-// DeviceMemory makes memory that stands for a GPU's: a provider may register it, and
-// must not touch it with the processor. Memory that the processor cannot touch shows a
-// mistake best.
+// DeviceMemory allocates memory that stands in for a GPU's: a provider may
+// register it, but must not touch it with the processor. An implementation
+// whose memory the processor cannot touch detects violations best.
 type DeviceMemory interface {
-	// Alloc returns zeroed memory that is freed when the test ends, after the cleanups
-	// that were registered with t later.
+	// Alloc returns zeroed memory that is freed when the test ends, after
+	// cleanups that are registered with t later.
 	Alloc(t testing.TB, lenBytes int) DeviceBuffer
 }
 
-// DeviceBuffer is a piece of DeviceMemory, with access to its bytes that does not use
-// the RDMA device.
+// DeviceBuffer is an allocation of DeviceMemory, with access to its bytes that
+// does not use the RDMA device.
 type DeviceBuffer interface {
-	// Addr is the address of the first byte, at the start of a page.
+	// Addr is the address of the first byte, page-aligned.
 	Addr() uint64
-	// Export returns a new descriptor of the whole buffer as a dma-buf, which the
-	// caller closes, or -1 if the buffer is registered by its address.
+	// Export returns a new descriptor of the whole buffer as a dma-buf, to be
+	// closed by the caller, or -1 if the buffer is registered by its address.
 	Export(t testing.TB) int
-	// Peek copies bytes out of the buffer, Poke into it.
+	// Peek copies bytes out of the buffer; Poke copies bytes into it.
 	Peek(offset int, into []byte)
 	Poke(offset int, from []byte)
 }
 
-// RunDevice runs the part of the suite that is about device memory.
+// RunDevice runs the part of the suite that tests device memory.
 func RunDevice(t *testing.T, cfg Config, memory DeviceMemory) {
 	s := newSuite(t, cfg)
 	var cases []testCase
@@ -55,10 +55,10 @@ var deviceCases = []struct {
 	{"DeviceRegionRefused", testDeviceRegionRefused},
 }
 
-// Before a region in its buffer lies a margin that is not the region's. It makes the
-// region's offset and address differ from the buffer's.
+// The region in a buffer is preceded by a margin that is not part of it, so
+// that its offset and address differ from the buffer's.
 const (
-	devicePageBytes = 64 << 10 // whole pages of any kernel
+	devicePageBytes = 64 << 10 // a multiple of every kernel's page size
 	deviceMargin    = 3 * devicePageBytes
 )
 
@@ -81,7 +81,7 @@ func (s *suite) devicePair(t *testing.T, memory DeviceMemory, n int, access rdma
 	return p
 }
 
-// register makes part of a buffer known to the side's device.
+// register registers part of a buffer with the side's device.
 func (e *side) register(b DeviceBuffer, offset, n int, access rdma.Access) rdma.MR {
 	e.t.Helper()
 	r := part(e.t, b, offset, n)
@@ -96,7 +96,8 @@ func (e *side) register(b DeviceBuffer, offset, n int, access rdma.Access) rdma.
 	return mr
 }
 
-// part names part of a buffer. closeExport closes the descriptor that part took.
+// part describes part of a buffer. closeExport closes the descriptor that part
+// took.
 func part(t testing.TB, b DeviceBuffer, offset, n int) rdma.Region {
 	t.Helper()
 	return rdma.Region{Addr: b.Addr() + uint64(offset), Len: n, DMABufFD: b.Export(t), DMABufOffset: uint64(offset)}
@@ -112,11 +113,11 @@ func closeExport(t testing.TB, r rdma.Region) {
 	}
 }
 
-// longBytes is the length of an access that the device splits into several. It is no
-// round number.
+// longBytes is the length of an access that the device splits into several. It
+// is not a round number.
 func (s *suite) longBytes() int { return min(7<<20-devicePageBytes, s.WriteBytes) }
 
-// aimed returns a work request of the dialling side on the region.
+// aimed returns a work request of the dialling side that targets the region.
 func (p *devicePair) aimed(op rdma.Op, offset, n int) rdma.WR {
 	return rdma.WR{
 		Op: op, Local: p.a.mr, Offset: offset, Len: n,
@@ -139,8 +140,8 @@ func (p *devicePair) holds(what string, inside []byte) {
 	}
 }
 
-// testDeviceWritten checks that a Write with immediate lands, and that a Read of its
-// last byte by a Loopback, as in a flush, ends after it.
+// testDeviceWritten checks that a Write with immediate lands, and that a Read
+// of its last byte by a Loopback, as in a flush, completes after it.
 func testDeviceWritten(t *testing.T, s *suite, memory DeviceMemory) {
 	p := s.devicePair(t, memory, s.longBytes(), rdma.RemoteWrite|rdma.RemoteRead)
 	loop := p.b.loop(t)
@@ -173,8 +174,8 @@ func testDeviceRead(t *testing.T, s *suite, memory DeviceMemory) {
 	p.holds("read", want)
 }
 
-// testDeviceSends uses device memory as the source of Writes: of many bytes, and of so
-// few that a provider might hand them to its device by value.
+// testDeviceSends uses device memory as the source of Writes: of many bytes,
+// and of few enough that a provider might pass them inline.
 func testDeviceSends(t *testing.T, s *suite, memory DeviceMemory) {
 	p := s.devicePair(t, memory, s.longBytes(), 0)
 	want := make([]byte, p.n)
@@ -208,7 +209,8 @@ func testDeviceReads(t *testing.T, s *suite, memory DeviceMemory) {
 	p.holds("read into", p.a.mem)
 }
 
-// testDeviceAccessRefused checks that key, bounds and rights hold as for host memory.
+// testDeviceAccessRefused checks that key, bounds and rights are enforced as
+// for host memory.
 func testDeviceAccessRefused(t *testing.T, s *suite, memory DeviceMemory) {
 	cases := []struct {
 		name   string
@@ -240,7 +242,7 @@ func testDeviceAccessRefused(t *testing.T, s *suite, memory DeviceMemory) {
 	}
 }
 
-// testDeviceLoopback tries a registration in both directions.
+// testDeviceLoopback uses a registration in both directions.
 func testDeviceLoopback(t *testing.T, s *suite, memory DeviceMemory) {
 	p := s.devicePair(t, memory, devicePageBytes, allAccess)
 	loop := p.b.loop(t)
@@ -293,8 +295,8 @@ func testDeviceRegistrations(t *testing.T, s *suite, memory DeviceMemory) {
 	p.holds("written", p.a.mem)
 }
 
-// testDeviceRegionRefused checks that a region that cannot be registered is refused,
-// and leaves nothing behind, which the count of descriptors would show.
+// testDeviceRegionRefused checks that a region that cannot be registered is
+// refused, and that no descriptor leaks.
 func testDeviceRegionRefused(t *testing.T, s *suite, memory DeviceMemory) {
 	p := s.devicePair(t, memory, devicePageBytes, rdma.RemoteWrite)
 	cases := []struct {

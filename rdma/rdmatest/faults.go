@@ -9,46 +9,48 @@ import (
 	"gdrcp/rdma"
 )
 
-// Faults says what goes wrong in a provider that [Faulty] wraps. A nil function
-// lets all go well. The functions are called from several goroutines at once
-// and may block for less time only than either end may be silent.
+// Faults injects faults into a provider that [Faulty] wraps. A nil function
+// injects none. The functions are called concurrently, and may block only for
+// less time than either end may be silent.
 type Faults struct {
-	// Corrupt says whether a byte of a Write, WriteImm or Send arrives with one bit
-	// flipped, and gives the byte's offset. The source never changes: a spoiled copy
-	// travels. Corrupt is not called for Reads and for work requests without bytes.
-	// Memory of a device cannot be copied, so corrupting it makes Post fail.
+	// Corrupt decides whether one bit of a Write, WriteImm or Send is flipped
+	// on the way, and returns the offset of its byte. The source never changes:
+	// a corrupted copy is sent. Corrupt is not called for Reads or for work
+	// requests without bytes. Device memory cannot be copied, so corrupting it
+	// makes Post fail.
 	Corrupt func(Posted) (offset int, yes bool)
-	// Drop ends the Conn instead of posting, as if the peer had died: this end gets
-	// Closed with rdma.ErrDisconnected, and the other end loses its peer as the
-	// provider reports that.
+	// Drop ends the Conn instead of posting, as if the peer had died: this end
+	// gets Closed with rdma.ErrDisconnected, and the other end loses its peer
+	// in the way that the provider reports.
 	Drop func(Posted) bool
-	// Stall makes the Conn silent from this work request on: nothing is posted (Post
-	// takes SendDepth work requests and is full then), no completion is delivered, and
-	// LastHeard stands still. Close works.
+	// Stall makes the Conn silent from this work request on: nothing is posted
+	// (Post accepts SendDepth work requests and then reports a full queue), no
+	// completion is delivered, and LastHeard does not change. Close works.
 	Stall func(Posted) bool
-	// Delay holds a completion back, and the later completions of the same Conn.
+	// Delay returns for how long to hold back a completion and the later
+	// completions of the same Conn.
 	Delay func(rdma.Completion) time.Duration
 	// Register makes Rail.Register fail if it returns an error, for example
 	// rdma.ErrLockedMemory.
 	Register func(rdma.Region, rdma.Access) error
-	// Registered is told of each region by how many bytes more are registered now, or
-	// with a negative number fewer.
+	// Registered is called for each region with the number of newly registered
+	// bytes, negative when the region is closed.
 	Registered func(bytes int)
 	// Dial makes Rail.Dial fail in the same way.
 	Dial func(remote netip.AddrPort, privateData []byte) error
 	// Loopback makes Rail.Loopback fail in the same way.
 	Loopback func() error
-	// Device changes what a Rail says of its device, for example its rate.
+	// Device changes the description of a Rail's device, for example its rate.
 	Device func(rdma.Device) rdma.Device
 }
 
 // Posted is a work request on its way into the provider. All counts start at 1
-// and include this one.
+// and include this work request.
 type Posted struct {
 	// Conn counts the Conns of the wrapped provider in the order in which they were
 	// made. All Loopbacks have 0.
 	Conn int
-	// Nth counts the work requests that were posted on this Conn.
+	// Nth counts the work requests posted on this Conn.
 	Nth int
 	// NthWrite counts the Writes and WriteImms with bytes of all Conns of the wrapped
 	// provider. It is 0 for other work requests, and for those of Loopbacks.
@@ -57,8 +59,8 @@ type Posted struct {
 	WR rdma.WR
 }
 
-// Faulty wraps a provider so that it fails as f says. Rails, Listeners, Requests and
-// Conns of the result work only with each other.
+// Faulty wraps a provider and injects the faults of f. Rails, Listeners,
+// Requests and Conns of the result work only with each other.
 func Faulty(p rdma.Provider, f Faults) rdma.Provider {
 	return &faultyProvider{Provider: p, faults: f}
 }
@@ -96,14 +98,14 @@ func (p *faultyProvider) describe(c *faultyConn, wr *rdma.WR) Posted {
 	return d
 }
 
-// faultyMR remembers the registered memory, to copy from it.
+// faultyMR keeps the registered memory, to copy from it.
 type faultyMR struct {
 	rdma.MR
 	mem    []byte
 	closed func() // once
 }
 
-// Close deregisters the memory, and tells that.
+// Close deregisters the memory and reports it to Registered.
 func (m *faultyMR) Close() error {
 	err := m.MR.Close()
 	m.closed()

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(Main(m, tcp.New())) }
 
-// tcpConfig is the suite's configuration for TCP sockets.
+// tcpConfig is the suite's configuration for the tcp provider.
 func tcpConfig(p rdma.Provider) Config {
 	return Config{
 		Provider: p, Device: "tcp", ListenAddr: netip.MustParseAddrPort("127.0.0.1:0"),
@@ -193,8 +193,8 @@ func TestFailingCalls(t *testing.T) {
 	}
 }
 
-// TestLoopbacksAreNotCounted: the numbers of other Conns and Writes do not
-// depend on whether there are any.
+// TestLoopbacksAreNotCounted: Loopbacks do not change the numbers of other
+// Conns and Writes.
 func TestLoopbacksAreNotCounted(t *testing.T) {
 	var posted []Posted
 	p := Faulty(tcp.New(), Faults{Drop: func(p Posted) bool { posted = append(posted, p); return false }})
@@ -212,11 +212,12 @@ func TestLoopbacksAreNotCounted(t *testing.T) {
 	}
 }
 
-// brokenEnv makes TestBrokenProvider run, with a provider broken in this way.
+// brokenEnv makes TestBrokenProvider run, and names the way in which the
+// provider is broken.
 const brokenEnv = "GDRCP_RDMATEST_BROKEN"
 
-// brokenWays are providers that the suite must not let pass, and the cases
-// that must catch them.
+// brokenWays are providers that must fail the suite, and the cases that must
+// detect them.
 var brokenWays = map[string]struct {
 	faults  Faults
 	catches []string
@@ -262,6 +263,6 @@ func TestBrokenProvider(t *testing.T) {
 		t.Skip("runs in the second process of TestSuiteCatches")
 	}
 	cfg := tcpConfig(Faulty(tcp.New(), brokenWays[way].faults))
-	cfg.TimeFactor = 0.02 // what is lost is waited for in vain
+	cfg.TimeFactor = 0.02 // the test waits in vain for what is lost
 	Run(t, cfg)
 }

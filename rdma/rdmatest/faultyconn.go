@@ -10,7 +10,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// faultyConn asks the faults about each work request.
+// faultyConn calls the faults for each work request.
 type faultyConn struct {
 	rdma.Conn
 	rail   *faultyRail
@@ -19,23 +19,23 @@ type faultyConn struct {
 	// posting keeps batches from several goroutines apart.
 	posting sync.Mutex
 	posted  int      // under posting
-	again   *verdict // under posting: on the work request that did not fit into the queue
+	again   *verdict // under posting: for the work request that did not fit into the queue
 
 	// The rest is under rail.mu.
 	lastDue time.Time
 	// silent: a Stall or Drop has begun; no more completions are delivered.
 	silent   bool
 	silentAt time.Time
-	// swallowed counts the work requests that a stalled Conn took.
+	// swallowed counts the work requests that a stalled Conn accepted.
 	swallowed int
 	dropped   bool
 	closed    bool
-	// told: Closed was delivered or is on its way.
+	// told: Closed was delivered or is queued for delivery.
 	told bool
 }
 
-// verdict is the answer of the faults about one work request. It is kept if the queue
-// was full, so that the faults are asked only once about each.
+// verdict is what the faults decided about one work request. It is kept if the
+// queue was full, so that the faults are called only once for each.
 type verdict struct {
 	Posted
 	corrupt bool
@@ -44,7 +44,7 @@ type verdict struct {
 	stall   bool
 }
 
-// Post passes the work requests on one by one, as far as no fault forbids.
+// Post passes the work requests on one by one, until a fault prevents it.
 func (c *faultyConn) Post(wrs []rdma.WR) (int, error) {
 	c.posting.Lock()
 	defer c.posting.Unlock()
@@ -80,7 +80,7 @@ func (c *faultyConn) postOne(wr rdma.WR) error {
 	return err
 }
 
-// judge asks the faults about a work request.
+// judge calls the faults for a work request.
 func (c *faultyConn) judge(wr rdma.WR) *verdict {
 	if v := c.again; v != nil && v.WR.Op == wr.Op && v.WR.ID == wr.ID {
 		c.again = nil
@@ -97,8 +97,8 @@ func (c *faultyConn) judge(wr rdma.WR) *verdict {
 	return v
 }
 
-// prepare turns the work request into one for the wrapped rail, and spoils it if the
-// verdict says so.
+// prepare turns the work request into one for the wrapped rail, and corrupts it
+// if the verdict says so.
 func (c *faultyConn) prepare(wr *rdma.WR, v *verdict) error {
 	local, ok := wr.Local.(*faultyMR)
 	if ok {
@@ -116,7 +116,7 @@ func (c *faultyConn) prepare(wr *rdma.WR, v *verdict) error {
 		return nil
 	}
 	if !ok {
-		return nil // it has no region: the wrapped provider will say so
+		return nil // it has no region: the wrapped provider reports that
 	}
 	mr, err := c.rail.spoil(local, wr, v.offset)
 	if err != nil {
@@ -126,7 +126,8 @@ func (c *faultyConn) prepare(wr *rdma.WR, v *verdict) error {
 	return nil
 }
 
-// swallow takes a work request of a stalled Conn, and refuses one of a dead Conn.
+// swallow accepts a work request on a stalled Conn, and refuses one on a dead
+// Conn.
 func (c *faultyConn) swallow() (yes bool, err error) {
 	c.rail.mu.Lock()
 	defer c.rail.mu.Unlock()
@@ -175,7 +176,7 @@ func (c *faultyConn) drop() {
 	})
 }
 
-// LastHeard stands still in a stalled Conn.
+// LastHeard does not change on a stalled Conn.
 func (c *faultyConn) LastHeard() time.Time {
 	c.rail.mu.Lock()
 	defer c.rail.mu.Unlock()
@@ -185,7 +186,8 @@ func (c *faultyConn) LastHeard() time.Time {
 	return c.Conn.LastHeard()
 }
 
-// Close closes the wrapped Conn and drops the completions that were still held back.
+// Close closes the wrapped Conn and drops the completions that are still held
+// back.
 func (c *faultyConn) Close() error {
 	c.rail.mu.Lock()
 	c.closed, c.silent = true, true

@@ -17,8 +17,8 @@ import (
 // deliver.
 var errWoken = errors.New("woken")
 
-// faultyRail delivers the wrapped rail's completions through a list. Faults can hold
-// them back there, and add others.
+// faultyRail delivers the wrapped rail's completions through a list, in which
+// faults can hold completions back and insert others.
 type faultyRail struct {
 	rdma.Rail
 	provider *faultyProvider
@@ -31,7 +31,7 @@ type faultyRail struct {
 	held   []heldCompletion
 	copies []spoiledCopy
 	closed bool
-	// woken: there is something to deliver. cancelWait ends a Wait under way.
+	// woken: there is something to deliver. cancelWait ends a running Wait.
 	woken      bool
 	cancelWait context.CancelCauseFunc
 }
@@ -44,8 +44,8 @@ type heldCompletion struct {
 	due  time.Time
 }
 
-// spoiledCopy is memory from which a corrupted Write is sent. It lives as long as the
-// rail.
+// spoiledCopy is the memory from which a corrupted Write is sent. It lives as
+// long as the rail.
 type spoiledCopy struct {
 	mr  rdma.MR
 	mem []byte
@@ -135,20 +135,22 @@ func (r *faultyRail) Wait(ctx context.Context, out []rdma.Completion) (int, erro
 		}
 		got, err := r.waitInner(ctx, inner, next)
 		r.hold(inner[:got])
-		// The faults of a wrapper around this rail wake its Wait in the same way.
+		// If this rail is itself wrapped, the outer faults wake its Wait in the
+		// same way.
 		if err != nil && (ctx.Err() != nil || !errors.Is(err, errWoken)) {
 			return 0, err
 		}
 	}
 }
 
-// waitInner waits for the wrapped rail, for a wake, or until next, if set.
+// waitInner waits for the wrapped rail, for a wake, or until next, unless it is
+// zero.
 func (r *faultyRail) waitInner(ctx context.Context, inner []rdma.Completion, next time.Time) (int, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r.mu.Lock()
 	r.cancelWait = cancel
-	if r.woken { // since deliver looked
+	if r.woken { // since deliver ran
 		r.woken = false
 		cancel(errWoken)
 	}
@@ -160,7 +162,8 @@ func (r *faultyRail) waitInner(ctx context.Context, inner []rdma.Completion, nex
 	return r.Rail.Wait(ctx, inner)
 }
 
-// wake ends a Wait of the wrapped rail, or the next one. The caller holds r.mu.
+// wake ends the wrapped rail's current Wait, or its next one. The caller holds
+// r.mu.
 func (r *faultyRail) wake() {
 	r.woken = true
 	if r.cancelWait != nil {
@@ -168,8 +171,8 @@ func (r *faultyRail) wake() {
 	}
 }
 
-// deliver moves the completions that are due to out, and returns when the next will be
-// due.
+// deliver moves the completions that are due to out, and returns the time at
+// which the next will be due.
 func (r *faultyRail) deliver(out []rdma.Completion) (n int, next time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -192,7 +195,7 @@ func (r *faultyRail) deliver(out []rdma.Completion) (n int, next time.Time) {
 	return n, next
 }
 
-// hold takes completions of the wrapped rail.
+// hold queues completions of the wrapped rail.
 func (r *faultyRail) hold(got []rdma.Completion) {
 	for _, done := range got {
 		c := r.wrap(done.Conn)

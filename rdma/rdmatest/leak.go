@@ -43,7 +43,7 @@ func takeCensus(t testing.TB) census {
 	}
 }
 
-// exceeds says in words what has grown since the other census.
+// exceeds describes what has grown since the other census.
 func (c census) exceeds(before census) string {
 	var grown []string
 	note := func(what string, was, is int) {
@@ -60,8 +60,9 @@ func (c census) exceeds(before census) string {
 	return strings.Join(grown, "; ")
 }
 
-// checkLeaks compares before and after the test and its other cleanups. It must
-// be called first. Goroutines and kernel objects may take a moment to go.
+// checkLeaks compares the census before the test with that after the test and
+// its other cleanups. It must be called first. Goroutines and kernel objects
+// may take a moment to disappear.
 func checkLeaks(t *testing.T, s *suite) {
 	before := takeCensus(t)
 	t.Cleanup(func() {

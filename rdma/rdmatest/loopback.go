@@ -11,7 +11,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// loopbackCases are about connections of a rail to itself.
+// loopbackCases cover connections of a rail to itself.
 var loopbackCases = []testCase{
 	{"Loopback", testLoopback},
 	{"LoopbackBesideConns", testLoopbackBesideConns},
@@ -66,8 +66,8 @@ func (e *loopSide) to(op rdma.Op, offset, otherOffset, n int) rdma.WR {
 	}
 }
 
-// testLoopback writes and reads back, with as few rights as that takes and with all
-// rights: on iWARP the device checks other rights for the memory in which a Read lands.
+// testLoopback writes and reads back, with the minimal rights and with all
+// rights: on iWARP the device checks other rights for the target of a Read.
 func testLoopback(t *testing.T, s *suite) {
 	for name, rights := range map[string]struct{ own, other rdma.Access }{
 		"LeastRights": {rdma.LocalWrite, rdma.RemoteWrite | rdma.RemoteRead},
@@ -110,8 +110,9 @@ func (e *loopSide) checkLone() {
 	}
 }
 
-// testLoopbackBesideConns checks that a Loopback can be made while another goroutine is
-// in Wait, takes no other Conn's place, and disturbs no other Conn.
+// testLoopbackBesideConns checks that a Loopback can be made while another
+// goroutine is in Wait, does not take the place of another Conn, and does not
+// disturb others.
 func testLoopbackBesideConns(t *testing.T, s *suite) {
 	l := s.layout()
 	l.cfg.Conns, l.cfg.Loopbacks = 1, 1
@@ -207,13 +208,13 @@ func testLoopbackQueueFull(t *testing.T, s *suite) {
 	if !bytes.Equal(e.mem[:len(wrs)], e.other[:len(wrs)]) {
 		t.Error("what was read is not what is there")
 	}
-	// The longest Write that the rail was opened for goes through, too.
+	// The longest Write that the rail allows also succeeds.
 	e.post(e.to(rdma.OpWrite, 0, 0, len(e.mem)))
 	e.await("the Done of the longest", func() bool { return len(e.got().dones) == len(wrs)+1 })
 }
 
-// testLoopbackCloseWhileBusy checks that once Close has returned nothing lands, no
-// completion comes, and there is room for the next Loopback.
+// testLoopbackCloseWhileBusy checks that after Close nothing lands, no
+// completion is delivered, and there is room for the next Loopback.
 func testLoopbackCloseWhileBusy(t *testing.T, s *suite) {
 	e := s.loopback(t, 1, allAccess, allAccess)
 	for range 4 {
@@ -251,8 +252,8 @@ func testLoopbackCloseWhileBusy(t *testing.T, s *suite) {
 	}
 }
 
-// testLoopbackLimit makes as many Loopbacks as the rail was opened for, beside its
-// Conns.
+// testLoopbackLimit makes as many Loopbacks as the rail allows, in addition to
+// its Conns.
 func testLoopbackLimit(t *testing.T, s *suite) {
 	e := s.loopback(t, 2, allAccess, allAccess)
 	second := e.loop(t)
@@ -275,8 +276,8 @@ func testLoopbackLimit(t *testing.T, s *suite) {
 	}
 }
 
-// testLoopbackRailClose checks that the rail's Close ends a Loopback, and one that is
-// being made.
+// testLoopbackRailClose checks that the rail's Close ends a Loopback, including
+// one that is being made.
 func testLoopbackRailClose(t *testing.T, s *suite) {
 	e := s.loopback(t, 2, allAccess, allAccess)
 	cancelled, cancel := context.WithCancel(context.Background())

@@ -44,7 +44,7 @@ type history struct {
 	kinds []rdma.CompletionKind
 }
 
-// pair is two sides and a listener. a dials, b accepts.
+// pair is two sides and a listener. Side a dials, side b accepts.
 type pair struct {
 	a, b     *side
 	listener rdma.Listener
@@ -115,8 +115,8 @@ func (s *suite) side(t testing.TB, name, device string, l layout) *side {
 	}
 }
 
-// Map returns anonymous memory that is unmapped when the test ends, after the cleanups
-// that were registered with t later.
+// Map returns anonymous memory that is unmapped when the test ends, after
+// cleanups that are registered with t later.
 func Map(t testing.TB, lenBytes int) []byte {
 	t.Helper()
 	mem, err := unix.Mmap(-1, 0, lenBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
@@ -131,8 +131,8 @@ func Map(t testing.TB, lenBytes int) []byte {
 	return mem
 }
 
-// connect makes one Conn, over which a has sent a message and b has answered, because
-// in iWARP the end that dialled must send first.
+// connect makes one Conn. a sends a message and b answers, because in iWARP the
+// dialler must send first.
 func (p *pair) connect(t testing.TB) (dialled, accepted rdma.Conn) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), p.a.s.patience())
@@ -164,7 +164,8 @@ func (p *pair) connect(t testing.TB) (dialled, accepted rdma.Conn) {
 	return dialled, got.conn
 }
 
-// greet exchanges a message and forgets it. It leaves both send queues empty.
+// greet exchanges a message and drops its completions. It leaves both send
+// queues empty.
 func (p *pair) greet(dialled, accepted rdma.Conn) {
 	p.a.t.Helper()
 	hello := send([]byte("hello"))
@@ -193,7 +194,8 @@ func (e *side) of(c rdma.Conn) *history {
 // got returns the history of the first Conn.
 func (e *side) got() *history { return e.of(e.conn) }
 
-// post posts to the first Conn, and fails the test unless all is taken.
+// post posts to the first Conn, and fails the test unless every work request is
+// accepted.
 func (e *side) post(wrs ...rdma.WR) {
 	e.t.Helper()
 	e.postTo(e.conn, wrs...)
@@ -218,7 +220,7 @@ func (e *side) await(what string, cond func() bool) {
 	}
 }
 
-// settle collects the completions that come within d.
+// settle collects the completions that arrive within d.
 func (e *side) settle(d time.Duration) {
 	e.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)
@@ -286,7 +288,7 @@ func (e *side) read(peer *side, offset, peerOffset, n int) rdma.WR {
 // send is a message.
 func send(msg []byte) rdma.WR { return rdma.WR{Op: rdma.OpSend, Msg: msg} }
 
-// quiet returns wr without a Done, numbered returns it with one.
+// quiet returns wr without a Done, numbered with one.
 func quiet(wr rdma.WR) rdma.WR { wr.Quiet = true; return wr }
 
 func numbered(wr rdma.WR, id uint64) rdma.WR { wr.ID = id; return wr }
@@ -303,8 +305,8 @@ func fill(mem []byte, seed uint64) {
 	_, _ = source.Read(mem) // never fails (math/rand/v2)
 }
 
-// closeListener closes the listener to make room for another, and returns its address,
-// at which nobody listens now. A provider may have only one address.
+// closeListener closes the listener to make room for another, and returns its
+// address, on which nobody listens now. A provider may have only one address.
 func (p *pair) closeListener() netip.AddrPort {
 	p.a.t.Helper()
 	if err := p.listener.Close(); err != nil {
@@ -313,7 +315,7 @@ func (p *pair) closeListener() netip.AddrPort {
 	return p.listener.Addr()
 }
 
-// summary describes the completions that came, for a failure message.
+// summary describes the completions received, for a failure message.
 func (e *side) summary() string {
 	var all []string
 	for _, h := range e.seen {

@@ -21,7 +21,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// processCases need a peer in a process of its own.
+// processCases need a peer in another process.
 var processCases = []testCase{
 	{"PeerKilled", testPeerKilled},
 	{"PeerStopped", testPeerStopped},
@@ -34,8 +34,9 @@ const childEnv = "GDRCP_RDMATEST_CHILD"
 // childMemBytes is how much memory the second process registers.
 const childMemBytes = 1 << 20
 
-// Main runs the tests of a test binary or, if the suite started the binary as a second
-// process, that process's part. It returns the exit code.
+// Main runs the tests of a test binary. If the suite started the binary as its
+// second process, Main runs that process's part instead. It returns the exit
+// code.
 func Main(m *testing.M, providers ...rdma.Provider) int {
 	role, ok := os.LookupEnv(childEnv)
 	if !ok {
@@ -48,9 +49,9 @@ func Main(m *testing.M, providers ...rdma.Provider) int {
 	return 0
 }
 
-// runChild listens, prints its address, accepts one connection, answers its greeting
-// with the key and address of its memory, and then echoes messages until the connection
-// ends. The end of stdin means that the test is gone.
+// runChild listens, prints its address, accepts one connection, answers its
+// greeting with the key and address of its memory, and then echoes messages
+// until the connection ends. The end of stdin means that the test has ended.
 func runChild(role string, providers []rdma.Provider, stdin io.Reader, stdout io.Writer) error {
 	parts := strings.Split(role, ",")
 	if len(parts) != 3 {
@@ -63,7 +64,7 @@ func runChild(role string, providers []rdma.Provider, stdin io.Reader, stdout io
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
-		// Whatever ended the copying, the test is gone.
+		// Whatever ended the copying, the test has ended.
 		_, _ = io.Copy(io.Discard, stdin)
 		cancel()
 	}()
@@ -109,8 +110,7 @@ func serveChild(ctx context.Context, p rdma.Provider, device string, addr netip.
 	return echo(ctx, rail, conn, mr)
 }
 
-// echo answers the first message with the region, and the others with
-// themselves.
+// echo answers the first message with the region, and sends the others back.
 func echo(ctx context.Context, rail rdma.Rail, conn rdma.Conn, mr rdma.MR) error {
 	answer := binary.LittleEndian.AppendUint64(nil, mr.Addr())
 	answer = binary.LittleEndian.AppendUint32(answer, mr.RKey())
@@ -145,7 +145,8 @@ type child struct {
 	finished chan error
 }
 
-// remoteMemory is an MR of another process, which sent its key and address.
+// remoteMemory is an MR of another process, known by the key and address that
+// it sent.
 type remoteMemory struct {
 	addr uint64
 	rkey uint32
@@ -175,7 +176,7 @@ func (s *suite) startChild(t *testing.T) *child {
 	go func() { c.finished <- cmd.Wait() }()
 	t.Cleanup(func() {
 		stdin.Close()
-		_ = c.process.Kill() // the process may have ended long ago
+		_ = c.process.Kill() // the process may have ended already
 		<-c.finished
 	})
 	if err != nil {
@@ -231,14 +232,14 @@ func testPeerKilled(t *testing.T, s *suite) {
 	}
 }
 
-// testPeerStopped checks that a stopped process blocks neither Post nor Close. The
-// process is silent, which the provider does not judge.
+// testPeerStopped checks that a stopped process blocks neither Post nor Close.
+// Detecting a silent process is not the provider's task.
 func testPeerStopped(t *testing.T, s *suite) {
 	c := s.startChild(t)
 	if err := c.process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(s.scaled(20 * time.Millisecond)) // for work requests under way
+	time.Sleep(s.scaled(20 * time.Millisecond)) // for the work requests in flight
 	heard := c.side.conn.LastHeard()
 	if !s.StoppedPeerTakesWrites {
 		s.fillQueue(t, c)
@@ -259,7 +260,7 @@ func testPeerStopped(t *testing.T, s *suite) {
 	}
 }
 
-// fillQueue posts until nothing more is taken for a while.
+// fillQueue posts until nothing more is accepted for a while.
 func (s *suite) fillQueue(t *testing.T, c *child) {
 	t.Helper()
 	deadline := time.Now().Add(s.patience())

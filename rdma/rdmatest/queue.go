@@ -12,7 +12,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// queueCases are about the send queue and Wait.
+// queueCases cover the send queue and Wait.
 var queueCases = []testCase{
 	{"QueueFull", testQueueFull},
 	{"QuietWRs", testQuietWRs},
@@ -23,8 +23,8 @@ var queueCases = []testCase{
 	{"LastHeard", testLastHeard},
 }
 
-// testQueueFull checks that posting stops while nobody takes completions, and goes on
-// with the first Done.
+// testQueueFull checks that Post reports a full queue while nobody takes
+// completions, and that posting resumes with the first Done.
 func testQueueFull(t *testing.T, s *suite) {
 	l := s.layout()
 	p := s.pair(t, l)
@@ -60,8 +60,8 @@ func testQueueFull(t *testing.T, s *suite) {
 	}
 }
 
-// testQuietWRs checks that quiet work requests give no Done and do not use up the
-// queue.
+// testQuietWRs checks that quiet work requests produce no Done and do not use
+// up the queue.
 func testQuietWRs(t *testing.T, s *suite) {
 	l := s.layout()
 	p := s.pair(t, l)
@@ -84,8 +84,8 @@ func testQuietWRs(t *testing.T, s *suite) {
 	}
 }
 
-// testDoneFreesTheBuffer checks that a source may be overwritten after the Done of its
-// own or of a later work request.
+// testDoneFreesTheBuffer checks that a source may be overwritten after the Done
+// of its work request or of a later one.
 func testDoneFreesTheBuffer(t *testing.T, s *suite) {
 	l := s.layout()
 	n := min(256<<10, s.WriteBytes)
@@ -110,8 +110,8 @@ func testDoneFreesTheBuffer(t *testing.T, s *suite) {
 	}
 }
 
-// testFullReceiver checks that a peer that takes nothing for a while gets all of
-// RecvDepth later, in order.
+// testFullReceiver checks that a peer that takes no completions for a while
+// gets all of RecvDepth later, in order.
 func testFullReceiver(t *testing.T, s *suite) {
 	l := s.layout()
 	p := s.pair(t, l)
@@ -188,8 +188,8 @@ func testLastHeard(t *testing.T, s *suite) {
 	if now := time.Now(); before.After(now) || now.Sub(before) > s.patience() {
 		t.Errorf("heard at %s, now it is %s", before, now)
 	}
-	// Without a monotonic reading (package time), setting the clock would make a live
-	// peer look silent.
+	// Without a monotonic clock reading (package time), setting the clock would
+	// make a live peer look silent.
 	if !strings.Contains(before.String(), " m=") {
 		t.Errorf("heard at %s, which is of the wall clock alone", before)
 	}

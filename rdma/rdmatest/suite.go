@@ -1,5 +1,5 @@
-// Package rdmatest is the conformance suite that every rdma.Provider runs, and
-// a wrapper that makes any provider fail on purpose.
+// Package rdmatest is the conformance suite for every rdma.Provider, and a
+// wrapper that injects faults into any provider.
 //
 // A provider's test binary calls [Main] from its TestMain, because some cases
 // need a second process that can be killed and stopped, and [Run] from a test:
@@ -10,9 +10,10 @@
 //		rdmatest.Run(t, rdmatest.Config{Provider: tcp.New(), Device: "tcp", …})
 //	}
 //
-// Both ends live in the test's process, on two rails, except in the cases with a second
-// process. Memory is mapped, never on the Go heap. Every case also checks that it
-// leaves no goroutine, file descriptor, device mapping or pinned memory behind.
+// Both ends are in the test's process, on two rails, except in the cases with a
+// second process. Memory is mapped, never on the Go heap. Every case also
+// checks that it leaks no goroutine, file descriptor, device mapping or pinned
+// memory.
 package rdmatest
 
 import (
@@ -30,49 +31,51 @@ import (
 // limit of the suite, for slow machines.
 const TimeFactorEnv = "GDRCP_TEST_TIME_FACTOR"
 
-// Config says what to test. Provider, Device and ListenAddr are needed.
+// Config configures the suite. Provider, Device and ListenAddr are required.
 type Config struct {
 	Provider rdma.Provider
 	// Device carries the rail that dials, AcceptDevice the other rail. An empty
 	// AcceptDevice means Device.
 	Device       string
 	AcceptDevice string
-	// ListenAddr is where the suite listens, an address of AcceptDevice. Port 0 is the
-	// normal choice.
+	// ListenAddr is the address that the suite listens on, one of
+	// AcceptDevice's, usually with port 0.
 	ListenAddr netip.AddrPort
 
 	// WriteBytes is the longest Write tried; 0 means 64 MiB, and 16 MiB with -short.
 	WriteBytes int
-	// ManyWRs is how many small work requests are "many"; 0 means 20,000, and 5,000
-	// with -short.
+	// ManyWRs is the number of work requests that counts as many; 0 means
+	// 20,000, and 5,000 with -short.
 	ManyWRs int
-	// TimeFactor multiplies every pause and limit; 0 means that of TimeFactorEnv, or 1 for
-	// pauses, and MachineFactor at least for limits.
+	// TimeFactor multiplies every pause and limit; 0 means that of
+	// TimeFactorEnv, or else 1. For limits it is at least MachineFactor.
 	TimeFactor float64
 
 	// ImmKind is the kind that Conn.ImmKind must return without ForceImmSend;
-	// ImmUnknown accepts either. Devices differ by nature: siw has no RDMA Write with
+	// ImmUnknown accepts either. Devices differ: siw has no RDMA Write with
 	// immediate.
 	ImmKind rdma.ImmKind
-	// AccessTold is the set of ends that must get ErrAccess when an access was refused.
-	// Providers differ by nature: the Conn dies at both ends, but with verbs the
-	// responder may see only a disconnect, and with iWARP the initiator too.
+	// AccessTold is the set of ends that must get ErrAccess when an access was
+	// refused. Providers differ: the Conn dies at both ends, but with verbs the
+	// responder may see only a disconnect, and with iWARP so may the initiator.
 	AccessTold AccessTold
-	// StoppedPeerTakesWrites: a device goes on serving remote Writes while its process
-	// is stopped, so the send queue does not fill up, and completions count as signs of
-	// the peer. Providers differ by nature: this holds for verbs, not for sockets.
+	// StoppedPeerTakesWrites: a device continues to serve remote Writes while
+	// its process is stopped, so the send queue does not fill up, and
+	// completions count as signs of life. This is true of verbs, not of
+	// sockets.
 	StoppedPeerTakesWrites bool
-	// ReadsUnchecked: the device serves Reads of regions without RemoteRead. Devices
-	// differ by a defect: siw's kernel driver checks only the right for writes, as a
-	// comment in its source says.
+	// ReadsUnchecked: the device serves Reads of regions without RemoteRead.
+	// This is a defect: siw's kernel driver checks only the right to write, as
+	// a comment in its source says.
 	ReadsUnchecked bool
-	// LandsLate is for how long after MR.Close a Write may still land that was landing then.
-	// Devices differ by a defect: siw's kernel driver asks whether a region is there before
-	// it copies what a packet brought, and does not wait for that copy when the region goes.
+	// LandsLate is how long after MR.Close a Write that was already landing may
+	// still land. This is a defect of some devices: siw's kernel driver looks
+	// up the region before it copies a packet's data, and does not wait for
+	// that copy when the region is deregistered.
 	LandsLate time.Duration
-	// OneProcess: the provider reaches no other process, so the cases with a second
-	// process are left out. Providers differ by nature: this holds for a provider that
-	// runs over a pipe.
+	// OneProcess: the provider reaches no other process, so the cases with a
+	// second process are skipped. This is true of a provider that runs over a
+	// pipe.
 	OneProcess bool
 }
 
@@ -83,7 +86,7 @@ type AccessTold uint8
 const (
 	// TellInitiator is the end that posted the work request.
 	TellInitiator AccessTold = 1 << iota
-	// TellOwner is the end whose memory the work request aimed at.
+	// TellOwner is the end whose memory the work request targeted.
 	TellOwner
 )
 
@@ -126,7 +129,8 @@ func newSuite(t *testing.T, cfg Config) *suite {
 }
 
 func (s *suite) run(t *testing.T, groups ...[]testCase) {
-	// Things made once per process, such as a loaded library, are no leaks.
+	// Objects that are made once per process, such as a loaded library, are not
+	// leaks.
 	t.Run("WarmUp", func(t *testing.T) { testGreeting(t, s) })
 	for _, group := range groups {
 		for _, c := range group {
@@ -150,13 +154,13 @@ func envTimeFactor(t *testing.T) float64 {
 	return factor
 }
 
-// scaled returns a pause, or a limit that something wrong comes near, multiplied by the
+// scaled returns a pause, or a timeout that a fault reaches, multiplied by the
 // time factor.
 func (s *suite) scaled(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * s.factor)
 }
 
-// limit widens a limit that only a failure comes near, see Stretch.
+// limit extends a timeout that only a failure reaches, see Stretch.
 func (s *suite) limit(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * s.limitFactor)
 }
@@ -164,7 +168,7 @@ func (s *suite) limit(d time.Duration) time.Duration {
 // patience is the time within which an expected event must happen.
 func (s *suite) patience() time.Duration { return s.limit(10 * time.Second) }
 
-// railConfig is the configuration of cases that set no other.
+// railConfig is the default configuration of the cases.
 func (s *suite) railConfig() rdma.RailConfig {
 	return rdma.RailConfig{
 		Conns: 4, SendDepth: 32, RecvDepth: 32, MsgBytes: 1024, WriteBytes: s.WriteBytes,

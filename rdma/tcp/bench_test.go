@@ -14,8 +14,8 @@ import (
 	"gdrcp/rdma"
 )
 
-// mapped returns anonymous memory that is touched, so that no page fault is
-// measured.
+// mapped returns anonymous memory that has been touched, so that no page fault
+// is measured.
 func mapped(tb testing.TB, n int) []byte {
 	tb.Helper()
 	mem, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_POPULATE)
@@ -94,8 +94,8 @@ func benchConfig() rdma.RailConfig {
 	return rdma.RailConfig{Conns: 4, SendDepth: 64, RecvDepth: 64, MsgBytes: 4096, WriteBytes: 64 << 20}
 }
 
-// drain counts received messages and immediates, and for each sends a credit
-// message back, until the rail is closed.
+// drain counts received messages and immediates, and returns a credit message
+// for each, until the rail is closed.
 func drain(e end, ended chan<- struct{}) {
 	defer close(ended)
 	out := make([]rdma.Completion, 64)
@@ -120,8 +120,8 @@ func drain(e end, ended chan<- struct{}) {
 	}
 }
 
-// benchmarkPost keeps a window of work requests under way, each of which ends
-// with its credit. The slot that came back last is used first.
+// benchmarkPost keeps a window of work requests in flight, each of which is
+// returned by its credit. The slot that was freed last is used first.
 func benchmarkPost(b *testing.B, op rdma.Op, n, window int) {
 	tx, rx := connect(b, benchConfig(), n*window)
 	ended := make(chan struct{})
@@ -191,9 +191,9 @@ func BenchmarkSend(b *testing.B) {
 	}
 }
 
-// BenchmarkBareLoop is the peer of BenchmarkWriteImm: one goroutine writes a
-// header and a chunk of one of 16 slots with writev, the other reads it into one
-// of 16.
+// BenchmarkBareLoop is the baseline for BenchmarkWriteImm: one goroutine writes
+// a header and a chunk from one of 16 slots with writev, the other reads it
+// into one of 16.
 func BenchmarkBareLoop(b *testing.B) {
 	for _, kib := range []int{64, 1024} {
 		b.Run(fmt.Sprintf("%dKiB", kib), func(b *testing.B) { benchmarkBare(b, kib<<10, 16) })
@@ -269,7 +269,7 @@ func TestNoAllocations(t *testing.T) {
 					}
 				}
 			}
-			roundTrip() // makes the buffers
+			roundTrip() // allocates the buffers
 			if allocs := testing.AllocsPerRun(50, roundTrip); allocs > 0 {
 				t.Errorf("%.0f allocations in 10 round trips", allocs)
 			}

@@ -13,13 +13,13 @@ import (
 	"gdrcp/rdma"
 )
 
-// role is what a Conn is for.
+// role distinguishes ordinary Conns from the two ends of a Loopback.
 type role uint8
 
 const (
 	common role = iota // between two rails
-	near               // the end of a Loopback that the caller has
-	far                // the other end, whose completions nobody gets
+	near               // the end of a Loopback that the caller holds
+	far                // the other end, whose completions are not delivered
 )
 
 // conn is an rdma.Conn.
@@ -35,39 +35,40 @@ type conn struct {
 
 	mu sync.Mutex
 	sq sendQueue
-	// answers are the peer's Reads, for the writer to answer.
+	// answers are the peer's Reads that the writer must answer.
 	answers answerQueue
-	// reading is the region that the reader fills, writing are the regions from which
-	// the writer sends. Close of a region looks for its users here.
+	// reading is the region that the reader fills, writing are the regions from
+	// which the writer sends. Region.Close finds its users here.
 	reading *region
 	writing []*region
-	// err is why the Conn is dead, nil while it lives.
+	// err is the reason why the Conn is dead, nil while it is alive.
 	err error
-	// sendErr is why the writer ended. It counts only if there is no better reason.
+	// sendErr is why the writer ended. It is used only if there is no better
+	// reason.
 	sendErr error
-	// leaving: the writer must send a Goodbye with code farewell and end, and the
-	// reader must read to the end of the stream.
+	// leaving: the writer must send a Goodbye with code farewell and end, and
+	// the reader must read the stream to its end.
 	leaving  bool
 	farewell uint32
 	patience leavingPatience
-	// spoke: the writer has sent something.
+	// spoke: the writer has sent data.
 	spoke bool
-	// userClosed: Close was called, or nobody uses this Conn, so it delivers no
+	// userClosed: Close was called, or the Conn has no user, so it delivers no
 	// completions.
 	userClosed bool
 
-	// outstanding counts the posted work requests, less the quiet ones that are done
-	// and the others whose Done Wait has delivered.
+	// outstanding counts the posted work requests, except quiet ones that are
+	// done and others whose Done has been delivered by Wait.
 	outstanding atomic.Int64
 	recv        *recvSlots
 	in          inbox
 	out         outbox
 	// wake has a token when the writer may have something to do.
 	wake chan struct{}
-	// stop is closed when the reader must stop waiting for its user.
+	// stop is closed when the reader must stop waiting for the user.
 	stop     chan struct{}
 	stopOnce sync.Once
-	// loops counts the goroutines that still run; the last closes done.
+	// loops counts the running goroutines; the last one closes done.
 	loops atomic.Int32
 	done  chan struct{}
 }
@@ -99,8 +100,8 @@ func newConn(r *rail, sock Stream, as role, other *conn) *conn {
 	return c
 }
 
-// unmap reads an address of a stream or listener: that of a socket, or the one that a
-// Carrier gives its own.
+// unmap converts the address of a stream or listener: a socket's address, or
+// the one that a Carrier reports.
 func unmap(a net.Addr) netip.AddrPort {
 	numbered, ok := a.(interface{ AddrPort() netip.AddrPort })
 	if !ok {
@@ -110,14 +111,15 @@ func unmap(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 }
 
-// start runs the Conn's goroutines, until Close or the Conn's death.
+// start starts the Conn's goroutines, which run until Close or the Conn's
+// death.
 func (c *conn) start() {
 	c.loops.Store(2)
 	go c.readLoop()
 	go c.writeLoop()
 }
 
-// loopEnded is the last thing that each goroutine does.
+// loopEnded is called last by each goroutine.
 func (c *conn) loopEnded() {
 	if c.loops.Add(-1) > 0 {
 		return
@@ -136,11 +138,11 @@ func (c *conn) ImmKind() rdma.ImmKind  { return c.immKind }
 func (c *conn) Local() netip.AddrPort  { return c.local }
 func (c *conn) Remote() netip.AddrPort { return c.remote }
 
-// LastHeard returns when the socket last gave bytes or, before the first bytes, when
-// the connection was made.
+// LastHeard returns when the socket last delivered bytes or, before the first
+// bytes, when the connection was made.
 func (c *conn) LastHeard() time.Time { return c.in.lastHeard() }
 
-// RoundTrip is 0 for a stream that is no socket.
+// RoundTrip is 0 for a stream that is not a socket.
 func (c *conn) RoundTrip() time.Duration { return roundTrip(c.sock) }
 
 // Post copies the work requests into the send queue and wakes the writer.
@@ -172,8 +174,8 @@ func (c *conn) post(wrs []rdma.WR) (int, error) {
 	return len(wrs), nil
 }
 
-// check returns an error if a work request cannot be carried out at this end. The Conn
-// is unharmed then.
+// check returns an error if a work request is invalid locally. The Conn remains
+// usable.
 func (c *conn) check(wr *rdma.WR) (*region, error) {
 	if c.role == near && (wr.Op == rdma.OpSend || wr.Op == rdma.OpWriteImm) {
 		return nil, fmt.Errorf("a loopback connection delivers no messages and no immediates: %w", rdma.ErrUnsupported)
@@ -214,21 +216,21 @@ func (c *conn) wakeWriter() {
 	}
 }
 
-// uses reports whether an access to m is under way.
+// uses reports whether an access to m is in progress.
 func (c *conn) uses(m *region) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.reading == m || slices.Contains(c.writing, m)
 }
 
-// opError is an error of this Conn.
+// opError returns an error about this Conn.
 func (c *conn) opError(op, status string, err error) *rdma.OpError {
 	return &rdma.OpError{Op: op, Device: deviceName, Peer: c.remote, Status: status, Err: err}
 }
 
-// leave makes both goroutines end in order: a Goodbye with the code, then the peer's
-// end of the stream. Post returns err, and Closed carries it if the user did not close
-// the Conn. Only the first reason counts.
+// leave makes both goroutines end in order: send a Goodbye with the code, then
+// wait for the peer to end the stream. Post returns err, and Closed carries it
+// if the user did not close the Conn. Only the first reason is kept.
 func (c *conn) leave(code uint32, err error) {
 	c.mu.Lock()
 	c.leaveLocked(code, err)
@@ -255,18 +257,19 @@ func (c *conn) kill(err error) {
 	c.sock.Close()
 }
 
-// leavingNow reports whether the loops must end in order.
+// leavingNow reports whether the Conn is leaving.
 func (c *conn) leavingNow() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.leaving
 }
 
-// Close sends what was posted and a Goodbye within flushTimeout, waits for the peer to
-// end its side until lingerTimeout, and waits for the goroutines. Both times are longer
-// for a peer that was heard lately, and extend, to leaveTimeout at most, while the peer
-// takes bytes. A Conn that never sent anything has nothing to lose, and ends at once: a
-// peer that is turned away unheard holds no socket longer.
+// Close sends the posted work requests and a Goodbye within flushTimeout, waits
+// up to lingerTimeout for the peer to end its side, and waits for the
+// goroutines. Both timeouts are longer if the peer has been active recently,
+// and are extended, up to leaveTimeout, while the peer accepts bytes. A Conn
+// that never sent anything has nothing to lose, and is closed immediately: a
+// refused peer must not hold a socket any longer.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	c.userClosed = true

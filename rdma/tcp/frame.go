@@ -11,11 +11,11 @@ import (
 //	offset  bytes  field
 //	     0      1  opcode
 //	     1      3  zero
-//	     4      4  length: bytes of payload that follow; of ReadReq, bytes wanted
+//	     4      4  length: bytes of payload that follow; in ReadReq, bytes requested
 //	     8      4  imm of WriteImm and Imm; code of Goodbye
 //	    12      4  rkey of Write, WriteImm, ReadReq
-//	    16      8  addr, the remote address they name
-//	    24      8  request, by which ReadResp answers ReadReq
+//	    16      8  addr, the remote address
+//	    24      8  request, copied from ReadReq to ReadResp
 //
 // Fields that an opcode does not use are zero.
 const frameBytes = 32
@@ -23,21 +23,22 @@ const frameBytes = 32
 type opcode uint8
 
 const (
-	opSend     opcode = iota + 1 // payload: a message
-	opWrite                      // payload: into memory
-	opWriteImm                   // payload: into memory, then imm is delivered
+	opSend     opcode = iota + 1 // payload: the message
+	opWrite                      // payload: the data
+	opWriteImm                   // payload: the data; then imm is delivered
 	opImm                        // imm is delivered (ForceImmSend)
-	opReadReq                    // asks for a ReadResp
-	opReadResp                   // payload: the bytes that ReadReq asked for
+	opReadReq                    // requests a ReadResp
+	opReadResp                   // payload: the requested bytes
 	opGoodbye                    // the last frame of its sender
 )
 
-// maxReads is how many ReadReq one end may have unanswered. It is a constant of the
-// protocol, so that the responder needs room for no more, and its reader never has to
-// wait for its writer. Such waiting would deadlock two ends that both read a lot.
+// maxReads is how many unanswered ReadReqs one end may have. It is a constant
+// of the protocol, so that the responder needs room for no more, and its reader
+// never has to wait for its writer, which would deadlock two ends that both
+// read a lot.
 const maxReads = 64
 
-// The codes of a Goodbye: why its sender leaves.
+// The codes of a Goodbye.
 const (
 	byeOrderly  uint32 = iota // Conn.Close
 	byeAccess                 // the peer's remote access was refused
@@ -66,9 +67,9 @@ func (f *frame) encode(b []byte) {
 	binary.LittleEndian.PutUint64(b[24:], f.request)
 }
 
-// decodeFrame reads a header from b, which has frameBytes bytes. msgBytes is the
-// longest message that is accepted. The memory region checks the lengths of Writes and
-// Reads.
+// decodeFrame reads a header from b, which has frameBytes bytes. msgBytes is
+// the length of the longest acceptable message. The memory region checks the
+// lengths of Writes and Reads.
 func decodeFrame(b []byte, msgBytes int) (frame, error) {
 	word := binary.LittleEndian.Uint32(b[0:])
 	f := frame{
@@ -94,7 +95,7 @@ func decodeFrame(b []byte, msgBytes int) (frame, error) {
 	return f, nil
 }
 
-// used returns f without the fields that its opcode does not use.
+// used returns f with all fields cleared that its opcode does not use.
 func (f frame) used() frame {
 	switch f.op {
 	case opSend:

@@ -15,7 +15,7 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// victim is a Conn whose peer is a bare socket.
+// victim is a Conn whose peer is a plain socket.
 type victim struct {
 	end
 	raw *net.TCPConn
@@ -57,7 +57,7 @@ func newVictim(t *testing.T, access rdma.Access) *victim {
 	return v
 }
 
-// dialRaw connects a bare socket, with a deadline for all of the test.
+// dialRaw connects a plain socket, with a deadline for the whole test.
 func dialRaw(t *testing.T, l rdma.Listener) *net.TCPConn {
 	t.Helper()
 	sock, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(l.Addr()))
@@ -83,7 +83,7 @@ func (v *victim) next(t *testing.T) rdma.Completion {
 	return out[0]
 }
 
-// untouched checks that no byte moved.
+// untouched checks that no byte of the region changed.
 func (v *victim) untouched(t *testing.T) {
 	t.Helper()
 	for i, b := range v.mem {
@@ -93,8 +93,8 @@ func (v *victim) untouched(t *testing.T) {
 	}
 }
 
-// goodbye returns the code of the Goodbye that the victim sends last, after
-// frames of other kinds.
+// goodbye returns the code of the Goodbye that the victim sends after its other
+// frames.
 func (v *victim) goodbye(t *testing.T) uint32 {
 	t.Helper()
 	all, err := io.ReadAll(v.raw)
@@ -117,8 +117,8 @@ func encoded(f frame) []byte {
 	return b
 }
 
-// TestHostileFrames: each kills the Conn, moves no byte and is answered by the
-// reason.
+// TestHostileFrames: each frame kills the Conn, moves no byte and is answered
+// with the reason.
 func TestHostileFrames(t *testing.T) {
 	all := rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead
 	type hostile struct {
@@ -162,7 +162,8 @@ func TestHostileFrames(t *testing.T) {
 			return b
 		}, byeProtocol},
 		{"TooManyReads", all, func(k uint32, a uint64) []byte {
-			// The answers do not fit the socket's buffers, so they pile up.
+			// The answers do not fit into the socket's buffers, so they pile
+			// up.
 			var all []byte
 			for range 100 * maxReads {
 				all = append(all, encoded(frame{op: opReadReq, lengthBytes: victimBytes, rkey: k, addr: a})...)
@@ -182,7 +183,7 @@ func TestHostileFrames(t *testing.T) {
 
 func testHostile(t *testing.T, access rdma.Access, build func(uint32, uint64) []byte, want uint32) {
 	v := newVictim(t, access)
-	// What is behind the frame must not be taken for its payload.
+	// Bytes after the frame must not be taken for its payload.
 	if _, err := v.raw.Write(append(build(v.mr.RKey(), v.mr.Addr()), 0xff, 0xff, 0xff, 0xff)); err != nil {
 		t.Fatal(err)
 	}
@@ -199,8 +200,8 @@ func testHostile(t *testing.T, access rdma.Access, build func(uint32, uint64) []
 	v.untouched(t)
 }
 
-// TestTruncatedFrames: a stream that ends anywhere is a disconnect, and tells
-// nothing that had not arrived.
+// TestTruncatedFrames: a stream that ends at any byte is a disconnect, and
+// delivers nothing that is incomplete.
 func TestTruncatedFrames(t *testing.T) {
 	const payload = 40
 	for _, op := range []opcode{opSend, opWriteImm, opReadReq} {
@@ -228,7 +229,7 @@ func TestTruncatedFrames(t *testing.T) {
 	}
 }
 
-// TestStalledPayload: a region can be closed although a peer stopped in the
+// TestStalledPayload: a region can be closed although the peer stopped in the
 // middle of a payload, and nothing lands afterwards.
 func TestStalledPayload(t *testing.T) {
 	v := newVictim(t, rdma.RemoteWrite)
@@ -250,14 +251,15 @@ func TestStalledPayload(t *testing.T) {
 		t.Errorf("closing the region took %s", took)
 	}
 	clear(v.mem)
-	_, _ = v.raw.Write(make([]byte, 100)) // the socket may be reset by now
+	_, _ = v.raw.Write(make([]byte, 100)) // the socket may have been reset by now
 	if c := v.next(t); c.Kind != rdma.Closed {
 		t.Errorf("completion of kind %d", c.Kind)
 	}
 	v.untouched(t)
 }
 
-// TestFlood: a peer that ignores the credits is held up, not stored.
+// TestFlood: a peer that ignores the credits is blocked; its data is not
+// buffered without bound.
 func TestFlood(t *testing.T) {
 	v := newVictim(t, rdma.RemoteWrite)
 	depth := benchConfig().RecvDepth
@@ -283,7 +285,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestWrongAnswer: a READ is answered with another length or request.
+// TestWrongAnswer answers a Read with another length or request number.
 func TestWrongAnswer(t *testing.T) {
 	for _, spoil := range []func(*frame){
 		func(f *frame) { f.lengthBytes++ },
@@ -317,7 +319,8 @@ func TestWrongAnswer(t *testing.T) {
 	}
 }
 
-// FuzzDecodeFrame: what decodes encodes to the same, within limits.
+// FuzzDecodeFrame: every frame that decodes is within limits and encodes to the
+// same bytes.
 func FuzzDecodeFrame(f *testing.F) {
 	for op := opSend; op <= opGoodbye; op++ {
 		f.Add(encoded(frame{op: op, lengthBytes: 10}))
@@ -344,8 +347,8 @@ func FuzzDecodeFrame(f *testing.F) {
 	})
 }
 
-// FuzzStream feeds a Conn with anything: it may kill the Conn, but not touch
-// memory that grants nothing, and not the process.
+// FuzzStream sends arbitrary bytes to a Conn. They may kill the Conn, but must
+// not change memory that grants no access, nor crash the process.
 func FuzzStream(f *testing.F) {
 	f.Add(encoded(frame{op: opSend}))
 	f.Add(append(encoded(frame{op: opSend, lengthBytes: 2}), 1, 2))
@@ -369,7 +372,8 @@ func FuzzStream(f *testing.F) {
 	})
 }
 
-// FuzzPreface: what decodes is within bounds and encodes to the same.
+// FuzzPreface: every preface that decodes is within bounds and encodes to the
+// same bytes.
 func FuzzPreface(f *testing.F) {
 	good := encodePreface([]byte("private"))
 	f.Add(good[:])

@@ -5,18 +5,19 @@ import (
 	"time"
 )
 
-// inboxBytes is the read-ahead for headers and small payloads.
+// inboxBytes is the size of the read-ahead for headers and small payloads.
 const inboxBytes = 4096
 
-// inbox reads a socket: headers and small payloads through a small buffer, large
-// payloads straight to their place. Only lastHeard may be called from another
-// goroutine.
+// inbox reads from a socket: headers and small payloads through a small buffer,
+// large payloads directly to their destination. Only lastHeard may be called
+// from another goroutine.
 type inbox struct {
 	sock Stream
 	buf  [inboxBytes]byte
-	r, w int // buf[r:w] was read and is not used yet
+	r, w int // buf[r:w] is read but not yet consumed
 	born time.Time
-	// heardNs is when bytes last came, in ns of the monotonic clock since born.
+	// heardNs is when bytes last arrived, in ns of the monotonic clock since
+	// born.
 	heardNs atomic.Int64
 }
 
@@ -83,7 +84,7 @@ func (b *inbox) payload(dst []byte) error {
 	}
 }
 
-// discard reads to the end of the stream or the socket's deadline.
+// discard reads until the end of the stream or the socket's deadline.
 func (b *inbox) discard() {
 	for {
 		if _, err := b.read(b.buf[:]); err != nil {

@@ -14,15 +14,15 @@ import (
 // slowReader is a peer that reads slowly.
 type slowReader struct {
 	v      *victim
-	pause  time.Duration   // made once, when closing is closed
+	pause  time.Duration   // one pause, when closing is closed
 	begins <-chan struct{} // or nil
 	all    []byte
-	// longest is for how long it read nothing at most.
+	// longest is the longest time in which it read nothing.
 	longest time.Duration
 }
 
-// read reads to the end of the victim's stream, at a MiB a second, and goes on talking to
-// it: bytes that come to a closed socket reset it.
+// read reads to the end of the victim's stream, at one MiB a second, and keeps
+// sending: bytes that arrive at a closed socket reset it.
 func (r *slowReader) read() error {
 	word := append(encoded(frame{op: opSend, lengthBytes: 1}), 'x')
 	part := make([]byte, 64<<10)
@@ -48,14 +48,15 @@ func (r *slowReader) read() error {
 	}
 }
 
-// isHeldUp reports whether this machine held the peer up for longer than is waited for:
-// the pauses that TCP's least retransmission timeout gives.
+// isHeldUp reports whether this machine delayed the peer for longer than Close
+// waits: the pauses that TCP's minimum retransmission timeout causes.
 func (r *slowReader) isHeldUp() bool {
 	return r.longest > resends*200*time.Millisecond-leaveCheck
 }
 
-// TestLastWordOnASlowLink: what was posted before Close arrives, and the Goodbye behind it,
-// while the peer takes it: be it slowly, and also where it takes nothing for a while.
+// TestLastWordOnASlowLink: the work requests posted before Close arrive,
+// followed by the Goodbye, as long as the peer reads, even slowly and with
+// pauses.
 func TestLastWordOnASlowLink(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	for name, pause := range map[string]time.Duration{"slow": 0, "with a pause": 2 * flushTimeout} {
@@ -70,8 +71,8 @@ func TestLastWordOnASlowLink(t *testing.T) {
 	}
 }
 
-// lastWord posts more than a slow peer takes soon, and closes. It checks what arrives,
-// unless this machine held the peer up for longer than anybody waits for it.
+// lastWord posts more than a slow peer soon reads, and closes. It checks what
+// arrives, unless this machine delayed the peer for longer than Close waits.
 func lastWord(t *testing.T, pause time.Duration) *slowReader {
 	v := newVictim(t, rdma.RemoteWrite)
 	last := []byte("the last word")
@@ -89,7 +90,7 @@ func lastWord(t *testing.T, pause time.Duration) *slowReader {
 			}
 			wrs = wrs[n:]
 		}
-		for v.next(t).Kind != rdma.Done { // the kernel has all of it
+		for v.next(t).Kind != rdma.Done { // the kernel has accepted all of it
 		}
 		close(closing)
 		closed <- v.conn.Close()
@@ -107,7 +108,7 @@ func lastWord(t *testing.T, pause time.Duration) *slowReader {
 	return r
 }
 
-// TestLeavingAPeerThatTakesNothing: it is not waited for.
+// TestLeavingAPeerThatTakesNothing: Close does not wait for it.
 func TestLeavingAPeerThatTakesNothing(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	v := newVictim(t, rdma.RemoteWrite)
@@ -121,7 +122,7 @@ func TestLeavingAPeerThatTakesNothing(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		_, _ = v.rail.Wait(ctx, done) // whatever is done makes room
+		_, _ = v.rail.Wait(ctx, done) // completions make room
 		cancel()
 	}
 	begun := time.Now()

@@ -17,21 +17,21 @@ import (
 )
 
 const (
-	// maxHalfOpen bounds the connections without a preface. One more takes the place of
-	// another: see whoGoes.
+	// maxHalfOpen bounds the connections whose preface is unread. One more
+	// replaces another: see whoGoes.
 	maxHalfOpen = 128
 	// maxPrefaces bounds the goroutines that read prefaces, including those of
-	// connections that lost their place: a socket stays open until its reader has run
-	// again. The next connection is accepted when a reader has ended.
+	// connections that were dropped: a socket stays open until its reader has
+	// run again. The next connection is accepted when a reader has ended.
 	maxPrefaces = maxHalfOpen + 64
-	// maxPending bounds the requests that wait for Listener.Accept. More are
-	// rejected as busy.
+	// maxPending bounds the requests that wait for Listener.Accept. Further
+	// requests are rejected as busy.
 	maxPending = 128
-	// maxRefusals bounds the connections that are being told why they are
-	// refused. One more is closed without a word.
+	// maxRefusals bounds the connections that are being sent a refusal. Beyond
+	// it, connections are closed without an answer.
 	maxRefusals = 32
-	// answerTimeout bounds the sending of an answer. An answer fits any socket buffer; the
-	// dialler of a pipe reads it at once.
+	// answerTimeout bounds the sending of an answer. An answer fits any socket
+	// buffer; the dialler of a pipe reads it immediately.
 	answerTimeout = time.Second
 	// acceptPause keeps a listener that is out of file descriptors from spinning.
 	acceptPause = 20 * time.Millisecond
@@ -41,14 +41,15 @@ const (
 type listener struct {
 	sock    net.Listener
 	addr    netip.AddrPort
-	timeout time.Duration // of a preface
+	timeout time.Duration // for a preface
 	pending chan *request
-	// refusals has a token for each refusal under way, and prefaces one for each
-	// preface that is being read.
+	// refusals has a token for each refusal in progress, and prefaces one for
+	// each preface that is being read.
 	refusals, prefaces chan struct{}
 	// ended is closed by Close.
 	ended chan struct{}
-	// tasks counts the accepting goroutine and those that read prefaces.
+	// tasks counts the accepting goroutine and the goroutines that read
+	// prefaces.
 	tasks sync.WaitGroup
 
 	mu       sync.Mutex
@@ -56,7 +57,7 @@ type listener struct {
 	halfOpen []halfOpen
 }
 
-// halfOpen is a connection without a preface.
+// halfOpen is a connection whose preface has not been read.
 type halfOpen struct {
 	sock Stream
 	from netip.Prefix
@@ -80,7 +81,7 @@ func (p *Provider) Listen(addr netip.AddrPort, w rdma.Wire) (rdma.Listener, erro
 	return l, nil
 }
 
-// listen makes the listening socket, or lets the carrier listen if the address is the
+// listen opens the listening socket, or calls the carrier if the address is the
 // carrier's.
 func (p *Provider) listen(addr netip.AddrPort, tos int) (net.Listener, error) {
 	if p.carrier != nil && addr == p.carrier.Addr() {
@@ -95,7 +96,7 @@ func (p *Provider) listen(addr netip.AddrPort, tos int) (net.Listener, error) {
 }
 
 func listenTCP(network, addr string, tos int) (*net.TCPListener, error) {
-	cfg := net.ListenConfig{KeepAlive: -1} // the engine has a heartbeat
+	cfg := net.ListenConfig{KeepAlive: -1} // the engine has its own heartbeat
 	cfg.Control = func(_, _ string, c syscall.RawConn) error { return mark(c, tos) }
 	cfg.SetMultipathTCP(false) // its fallback to TCP costs time
 	sock, err := cfg.Listen(context.Background(), network, addr)
@@ -107,7 +108,7 @@ func listenTCP(network, addr string, tos int) (*net.TCPListener, error) {
 
 func (l *listener) Addr() netip.AddrPort { return l.addr }
 
-// acceptLoop takes connections until Close.
+// acceptLoop accepts connections until Close.
 func (l *listener) acceptLoop() {
 	for {
 		select {
@@ -129,7 +130,7 @@ func (l *listener) acceptLoop() {
 	}
 }
 
-// admit starts to read the preface of a connection, which has its token.
+// admit starts to read the preface of a connection, which holds its token.
 func (l *listener) admit(sock Stream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,9 +151,10 @@ func (l *listener) admit(sock Stream) {
 	})
 }
 
-// whoGoes returns the connection that has to make room: one from a site with the most
-// connections. It picks one of those at random: while hostile connections come faster
-// than an honest preface is read, the oldest would always be the honest one.
+// whoGoes returns the index of the connection to drop: a random one from a site
+// with the most connections. If it dropped the oldest, then whenever hostile
+// connections arrive faster than an honest preface is read, that would always
+// be the honest one.
 func whoGoes(all []halfOpen) int {
 	from := make(map[netip.Prefix]int)
 	most := 0
@@ -169,7 +171,7 @@ func whoGoes(all []halfOpen) int {
 	return of[rand.IntN(len(of))]
 }
 
-// settle takes the connection out of the half-open connections.
+// settle removes the connection from the half-open ones.
 func (l *listener) settle(sock Stream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -191,17 +193,18 @@ func (l *listener) readPreface(sock Stream) {
 	}
 	var other *versionError
 	if errors.As(err, &other) {
-		_ = l.refuseFew(sock, rdma.RejectVersion) // the peer may not hear the answer
+		_ = l.refuseFew(sock, rdma.RejectVersion) // the peer may not receive the answer
 	}
 	l.settle(sock)
 	if err != nil {
-		sock.Close() // no gdrcp; there is nobody to tell
+		sock.Close() // not gdrcp; it would not understand an answer
 		return
 	}
 	l.hand(&request{by: l, sock: sock, remote: unmap(sock.RemoteAddr()), privateData: privateData})
 }
 
-// readHead reads a preface, and stops at the first byte that no preface has there.
+// readHead reads a preface, and stops at the first byte that does not match a
+// preface.
 func readHead(sock Stream, preface []byte) error {
 	for got := 0; got < len(preface); {
 		n, err := sock.Read(preface[got:])
@@ -231,11 +234,11 @@ func (l *listener) hand(req *request) {
 		}
 	}
 	l.mu.Unlock()
-	_ = req.Reject(code) // there is nobody to tell
+	_ = req.Reject(code) // the peer may be gone
 }
 
-// refuseFew tells a dialler why it is refused. If too many are being told, the dialler
-// sees only the end of the connection.
+// refuseFew sends a dialler the reason for its refusal. If too many refusals
+// are in progress, the dialler only sees the connection close.
 func (l *listener) refuseFew(sock Stream, code rdma.RejectCode) error {
 	select {
 	case l.refusals <- struct{}{}:
@@ -282,7 +285,7 @@ func (l *listener) Close() error {
 	for {
 		select {
 		case req := <-l.pending:
-			// If the answer fails, the dialler sees the end of the connection.
+			// If the answer fails, the dialler sees the connection close.
 			_ = req.Reject(rdma.RejectShutdown)
 			continue
 		default:
@@ -291,7 +294,7 @@ func (l *listener) Close() error {
 	}
 }
 
-// request is an rdma.Request: a connection whose preface was good. It is one
+// request is an rdma.Request: a connection with a valid preface. It takes one
 // socket and no goroutine.
 type request struct {
 	by          *listener
@@ -368,8 +371,8 @@ func sendAnswer(sock Stream, code uint16) error {
 	return nil
 }
 
-// refuse sends a rejection and reads the bytes that the peer still sends: unread bytes
-// would cause a reset, which could overtake the answer.
+// refuse sends a rejection and reads the bytes that the peer still sends:
+// unread bytes would cause a reset, which could destroy the answer.
 func refuse(sock Stream, code rdma.RejectCode) error {
 	if err := sendAnswer(sock, 1+uint16(code)); err != nil {
 		return err
@@ -380,7 +383,7 @@ func refuse(sock Stream, code rdma.RejectCode) error {
 	if err := sock.SetReadDeadline(time.Now().Add(lingerTimeout)); err != nil {
 		return err
 	}
-	// The end, a reset or the deadline: each ends the reading.
+	// The end, a reset or the deadline: each ends the read.
 	_, _ = io.Copy(io.Discard, io.LimitReader(sock, inboxBytes))
 	return nil
 }

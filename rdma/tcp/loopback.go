@@ -7,7 +7,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// Loopback connects two Conns of the rail by a stream within the process.
+// Loopback connects two Conns of the rail through a stream within the process.
 func (r *rail) Loopback(ctx context.Context) (rdma.Conn, error) {
 	c, err := r.loopback(ctx)
 	if err != nil {

@@ -11,24 +11,25 @@ import (
 	"gdrcp/internal/backlog"
 )
 
-// Pairs is a Carrier within one process, which no other process can reach: each stream is
-// a pair of ends without the kernel between them. The zero value is ready.
+// Pairs is a Carrier within one process, which no other process can reach: each
+// stream is a pair of ends that bypasses the kernel. The zero value is ready to
+// use.
 type Pairs struct {
 	mu       sync.Mutex
 	listener *backlog.Listener // nil before Listen
 }
 
-// waitingPairs bounds the streams that were dialled and are not accepted yet.
+// waitingPairs bounds the dialled streams that are not accepted yet.
 const waitingPairs = 64
 
-// Addr stands for this process in Dial and Listen: the IPv4 dummy address of RFC
-// 7600, which no host has.
+// Addr represents this process in Dial and Listen: the IPv4 dummy address of
+// RFC 7600, which no host has.
 func (*Pairs) Addr() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 0, 8}), 1)
 }
 
-// Dial makes a stream whose other end the listener accepts. It does not block. If
-// nobody listens the error is ECONNREFUSED, as for a socket.
+// Dial makes a stream whose other end the listener accepts. It does not block.
+// Without a listener the error is ECONNREFUSED, as for a socket.
 func (p *Pairs) Dial(ctx context.Context) (net.Conn, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
@@ -42,8 +43,8 @@ func (p *Pairs) Dial(ctx context.Context) (net.Conn, error) {
 	return near, nil
 }
 
-// Listen accepts the streams that are dialled from now on. There is one listener at a
-// time.
+// Listen accepts streams that are dialled from now on. There can be one
+// listener at a time.
 func (p *Pairs) Listen() (net.Listener, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

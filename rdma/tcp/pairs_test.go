@@ -11,7 +11,7 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// Streams within the process carry what sockets do.
+// Streams within the process behave like sockets.
 func TestPairsConform(t *testing.T) {
 	pairs := &Pairs{}
 	rdmatest.Run(t, rdmatest.Config{
@@ -20,8 +20,7 @@ func TestPairsConform(t *testing.T) {
 	})
 }
 
-// Nobody but who listens gets a stream, one listener at a time, and a listener that
-// closes ends those that wait.
+// Only the one listener gets streams, and closing it ends those that wait.
 func TestPairsHaveOneListener(t *testing.T) {
 	pairs := &Pairs{}
 	if _, err := pairs.Dial(t.Context()); !errors.Is(err, syscall.ECONNREFUSED) {

@@ -10,26 +10,28 @@ import (
 	"time"
 )
 
-// pipeCopyBytes bounds what is copied under a pipe's lock at once, so that Close and
-// deadlines wait for no more than that.
+// pipeCopyBytes bounds how much is copied while a pipe's lock is held, so that
+// Close and deadlines are not delayed any longer.
 const pipeCopyBytes = 1 << 20
 
-// pipe carries one direction of a stream within this process. It holds no bytes: a reader
-// copies them from where the writer has them. Through a socket the kernel would copy them
-// twice. A Write ends when all of it was read, or with an error. After that nobody reads the
-// writer's memory.
+// pipe carries one direction of a stream within this process. It buffers
+// nothing: a reader copies bytes directly from the writer's memory. A socket
+// would copy them twice. A Write returns when all of it was read, or with an
+// error. After that nobody reads the writer's memory.
 type pipe struct {
 	mu sync.Mutex
-	// offered is what a Write under way has left, and taken how many bytes of it were read.
+	// offered is the rest of the current Write, and taken the number of its
+	// bytes that were read.
 	offered [][]byte
 	taken   int64
-	// writing: a Write is under way; another one waits. ended: no byte follows. refused:
-	// nobody reads.
+	// writing: a Write is in progress, and another one waits. ended: no byte
+	// follows. refused: the reader is closed.
 	writing, ended, refused bool
 	read, write             pipeSide
 }
 
-// pipeSide is one side's waiting. The pipe's mu guards it.
+// pipeSide is the state of one side: its waiters, deadline and whether it is
+// closed. The pipe's mu guards it.
 type pipeSide struct {
 	changed *sync.Cond
 	expired bool
@@ -43,7 +45,7 @@ func newPipe() *pipe {
 	return p
 }
 
-// setDeadline makes waiting at a side end at t, or never if t is zero.
+// setDeadline sets the deadline of a side to t, or removes it if t is zero.
 func (p *pipe) setDeadline(side *pipeSide, t time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,7 +62,7 @@ func (p *pipe) setDeadline(side *pipeSide, t time.Time) error {
 		timer = time.AfterFunc(until, func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			if side.timer == timer { // else there is another deadline since
+			if side.timer == timer { // otherwise there is a newer deadline
 				side.expire()
 			}
 		})
@@ -83,7 +85,7 @@ func (s *pipeSide) stopTimer() {
 	}
 }
 
-// close ends a side, and every call that waits at it.
+// close closes a side and ends every call that waits on it.
 func (p *pipe) close(side *pipeSide) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +100,7 @@ func (p *pipe) close(side *pipeSide) {
 	p.write.changed.Broadcast()
 }
 
-// end tells the reader that no byte follows, and ends a Write under way.
+// end reports to the reader that no byte follows, and ends a running Write.
 func (p *pipe) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +109,7 @@ func (p *pipe) end() {
 	p.write.changed.Broadcast()
 }
 
-// readTo copies bytes that a writer offers. It blocks until there are some.
+// readTo copies bytes that a writer offers. It blocks until there are any.
 func (p *pipe) readTo(dst []byte) (n int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +130,7 @@ func (p *pipe) readTo(dst []byte) (n int, err error) {
 	}
 }
 
-// take fills dst as far as what is offered reaches.
+// take fills dst from the offered bytes, as far as they suffice.
 func (p *pipe) take(dst []byte) (n int) {
 	for len(p.offered) > 0 && n < len(dst) {
 		part := copy(dst[n:], p.offered[0])
@@ -143,7 +145,8 @@ func (p *pipe) take(dst []byte) (n int) {
 	return n
 }
 
-// writeFrom offers the buffers and blocks until all were read. It changes their headers.
+// writeFrom offers the buffers and blocks until all were read. It modifies the
+// slice.
 func (p *pipe) writeFrom(buffers [][]byte) (n int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,7 +171,7 @@ func (p *pipe) writeFrom(buffers [][]byte) (n int64, err error) {
 	return p.taken, nil
 }
 
-// unwritable returns why a Write cannot go on.
+// unwritable returns the reason why a Write cannot continue.
 func (p *pipe) unwritable() error {
 	switch {
 	case p.write.closed:
@@ -181,7 +184,8 @@ func (p *pipe) unwritable() error {
 	return nil
 }
 
-// withoutEmpty drops the empty buffers at the front: what is offered begins with a byte.
+// withoutEmpty drops the empty buffers at the front, so that the first one has
+// a byte.
 func withoutEmpty(buffers [][]byte) [][]byte {
 	for len(buffers) > 0 && len(buffers[0]) == 0 {
 		buffers = buffers[1:]
@@ -207,7 +211,7 @@ func (e *pipeEnd) Write(b []byte) (int, error) {
 	return int(n), err
 }
 
-// writeBuffers is one Write of several buffers.
+// writeBuffers writes several buffers as one Write.
 func (e *pipeEnd) writeBuffers(buffers [][]byte) error {
 	_, err := e.out.writeFrom(buffers)
 	return err
@@ -219,8 +223,8 @@ func (e *pipeEnd) CloseWrite() error {
 	return nil
 }
 
-// Close ends both directions at this end. The peer reads the end of the stream, and can
-// write no more.
+// Close closes both directions at this end. The peer reads the end of the
+// stream, and its writes fail.
 func (e *pipeEnd) Close() error {
 	e.out.close(&e.out.write)
 	e.in.close(&e.in.read)

@@ -21,8 +21,8 @@ func TestPipeIsConn(t *testing.T) {
 	})
 }
 
-// TestPipeBuffers writes several buffers at once, some of them empty, and reads them in
-// parts of other sizes.
+// TestPipeBuffers writes several buffers with one call, some of them empty, and
+// reads them in parts of other sizes.
 func TestPipeBuffers(t *testing.T) {
 	near, far := newPipeEnds()
 	defer near.Close()
@@ -72,8 +72,8 @@ func TestPipeBuffers(t *testing.T) {
 	}
 }
 
-// TestPipeLetsGoOfMemory ends a Write in the middle, in each way, and checks that the
-// reader gets nothing of what is in the buffer afterwards.
+// TestPipeLetsGoOfMemory ends a Write in the middle, in each possible way, and
+// checks that the reader gets nothing that is put into the buffer afterwards.
 func TestPipeLetsGoOfMemory(t *testing.T) {
 	for name, c := range map[string]struct {
 		end          func(near, far *pipeEnd) error

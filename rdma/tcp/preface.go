@@ -12,28 +12,29 @@ import (
 	"gdrcp/rdma"
 )
 
-// The preface, from the end that dials:
+// The preface, which the dialler sends:
 //
 //	offset  bytes  field
 //	     0      8  magic
 //	     8      2  version
 //	    10      2  length of the private data
-//	    12     48  private data, zeros behind it
+//	    12     48  private data, padded with zeros
 //	    60      4  CRC-32C of all before
 //
-// and the answer to it:
+// CRC-32C of all before
 //
 //	 0      8  magic
 //	 8      2  version
 //	10      2  code: 0 accepted, else 1 + rdma.RejectCode
 //	12      4  CRC-32C of all before
 //
-// Magic and version stay where they are in every version, and so does the preface's
-// length, so that ends of two versions can tell each other their versions.
+// The positions of magic and version, and the preface's length, are the same in
+// every version, so that ends of different versions can report their versions
+// to each other.
 const (
 	prefaceBytes = 64
 	answerBytes  = 16
-	magic        = "gdrcp\r\n\x00" // mangled by whatever translates line ends
+	magic        = "gdrcp\r\n\x00" // mangled by anything that translates line endings
 	version      = 1
 
 	codeAccepted = 0
@@ -45,7 +46,7 @@ var (
 	errDamaged = errors.New("damaged preface")
 )
 
-// versionError is the error of a preface or answer of another version.
+// versionError is the error for a preface or answer of another version.
 type versionError struct{ version uint16 }
 
 func (e *versionError) Error() string {
@@ -100,8 +101,9 @@ func seal(b []byte) {
 	binary.LittleEndian.PutUint32(b[len(body):], crc32.Checksum(body, castagnoli))
 }
 
-// checkHead checks what preface and answer have in common. The version comes
-// before the checksum, since another version may compute another one.
+// checkHead checks the fields that preface and answer have in common. It checks
+// the version before the checksum, since another version may compute the
+// checksum differently.
 func checkHead(b []byte) error {
 	if string(b[:len(magic)]) != magic {
 		return rdma.ErrNotGdrcp
@@ -140,7 +142,7 @@ func greet(sock Stream, remote netip.AddrPort, privateData []byte) error {
 	return nil
 }
 
-// unanswered returns the error for an answer of which only got came.
+// unanswered returns the error for an answer of which only got arrived.
 func unanswered(got []byte, err error) error {
 	head := min(len(got), len(magic))
 	switch {

@@ -36,7 +36,7 @@ func TestPrefaceRoundTrip(t *testing.T) {
 	}
 }
 
-// answered sends b to a listener and returns all that comes back.
+// answered sends b to a listener and returns the whole answer.
 func answered(t *testing.T, l rdma.Listener, b []byte) []byte {
 	t.Helper()
 	sock := dialRaw(t, l)
@@ -50,14 +50,15 @@ func answered(t *testing.T, l rdma.Listener, b []byte) []byte {
 	return got
 }
 
-// TestStrangers: who does not speak the protocol gets nothing, at once.
+// TestStrangers: a client that does not speak the protocol is disconnected
+// immediately, without an answer.
 func TestStrangers(t *testing.T) {
 	damaged := encodePreface([]byte("x"))
 	damaged[20] ^= 1
 	long := encodePreface(nil)
 	binary.LittleEndian.PutUint16(long[10:], rdma.MaxPrivateDataBytes+1)
 	seal(long[:])
-	l := patientListener(t) // so who is hung up on is so for what it said
+	l := patientListener(t) // so that a disconnect has no other cause
 	for name, b := range map[string][]byte{
 		"HTTP":     []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
 		"SSH":      []byte("SSH-2.0-OpenSSH_9.2\r\n"),
@@ -75,7 +76,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestOlderDialler: another version is answered with this one's number.
+// TestOlderDialler: another version is answered with the number of this one.
 func TestOlderDialler(t *testing.T) {
 	other := encodePreface(nil)
 	binary.LittleEndian.PutUint16(other[8:], version+7)
@@ -89,7 +90,7 @@ func TestOlderDialler(t *testing.T) {
 	}
 }
 
-// fakeServer answers one connection after another as told.
+// fakeServer answers connections one after another with answer.
 func fakeServer(t *testing.T, answer func(net.Conn)) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -133,7 +134,7 @@ func TestStrangeListeners(t *testing.T) {
 	for _, c := range tests {
 		t.Run(c.name, func(t *testing.T) {
 			addr := fakeServer(t, func(sock net.Conn) {
-				// The test is about what the dialler makes of it.
+				// The test checks the dialler's reaction.
 				_, _ = io.CopyN(io.Discard, sock, prefaceBytes)
 				_, _ = io.WriteString(sock, c.answer)
 			})
@@ -153,8 +154,8 @@ func TestStrangeListeners(t *testing.T) {
 	}
 }
 
-// TestSlowStrangers: one more than may be half-open costs one of them its place, and an
-// honest dialler gets through.
+// TestSlowStrangers: one connection too many costs a half-open one its place,
+// and an honest dialler gets through.
 func TestSlowStrangers(t *testing.T) {
 	l := patientListener(t)
 	hungUp := make(chan struct{}, maxHalfOpen)
@@ -164,13 +165,13 @@ func TestSlowStrangers(t *testing.T) {
 			t.Fatal(err)
 		}
 		go func() {
-			// Bytes that nobody has read make it a reset.
+			// Unread bytes make it a reset.
 			if _, err := io.ReadAll(sock); err == nil || errors.Is(err, syscall.ECONNRESET) {
 				hungUp <- struct{}{}
 			}
 		}()
 	}
-	l.awaitHalfOpen(t, maxHalfOpen) // all of them, so none has lost its place
+	l.awaitHalfOpen(t, maxHalfOpen) // all of them, so none has been dropped
 	dialled := make(chan error, 1)
 	e, other := openEnd(t, benchConfig(), 4096), openEnd(t, benchConfig(), 4096)
 	go func() {
@@ -195,7 +196,7 @@ func TestSlowStrangers(t *testing.T) {
 	}
 }
 
-// patientListener hangs up on nobody for being slow while a test runs.
+// patientListener drops nobody for being slow while a test runs.
 func patientListener(t *testing.T) *listener {
 	t.Helper()
 	p := New()
@@ -208,7 +209,7 @@ func patientListener(t *testing.T) *listener {
 	return l.(*listener)
 }
 
-// awaitHalfOpen waits until so many connections are half-open.
+// awaitHalfOpen waits until n connections are half-open.
 func (l *listener) awaitHalfOpen(t *testing.T, n int) {
 	t.Helper()
 	for deadline := time.Now().Add(rdmatest.Stretch(prefaceTimeout)); ; time.Sleep(time.Millisecond) {
@@ -224,10 +225,10 @@ func (l *listener) awaitHalfOpen(t *testing.T, n int) {
 	}
 }
 
-// TestStrangersOfOneAddress: however many come from one address, who came from
-// another keeps its place.
+// TestStrangersOfOneAddress: however many connections come from one address, a
+// connection from another keeps its place.
 func TestStrangersOfOneAddress(t *testing.T) {
-	l := patientListener(t) // also to the first, while all others come
+	l := patientListener(t) // long enough for the first while all others arrive
 	from := net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
 	first, err := net.DialTCP("tcp", &from, net.TCPAddrFromAddrPort(l.Addr()))
 	if err != nil {
@@ -254,10 +255,11 @@ func TestStrangersOfOneAddress(t *testing.T) {
 	if got := req.Remote().Addr(); got != netip.MustParseAddr("127.0.0.2") {
 		t.Errorf("somebody else came in: %v", got)
 	}
-	_ = req.Reject(rdma.RejectBusy) // nobody hears it
+	_ = req.Reject(rdma.RejectBusy) // nobody receives it
 }
 
-// TestSlowPreface: a preface that does not come in time is hung up on.
+// TestSlowPreface: a connection whose preface does not arrive in time is
+// closed.
 func TestSlowPreface(t *testing.T) {
 	p := New()
 	p.prefaceTimeout = 50 * time.Millisecond
@@ -266,12 +268,12 @@ func TestSlowPreface(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	start := time.Now() // before the listener's time begins
+	start := time.Now() // before the listener's timeout begins
 	sock := dialRaw(t, l)
 	if _, err := io.WriteString(sock, magic); err != nil {
 		t.Fatal(err)
 	}
-	// Bytes that nobody has read make it a reset.
+	// Unread bytes make it a reset.
 	if _, err := io.ReadAll(sock); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 		t.Fatalf("read to the end: %v", err)
 	}

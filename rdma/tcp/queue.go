@@ -7,23 +7,23 @@ import (
 	"gdrcp/rdma"
 )
 
-// completionQueue holds a rail's completions in order of arrival. It grows at most to
-// the number that its Conns may have under way (SendDepth + RecvDepth + 1 each): then
-// Conns stop producing until Wait has delivered.
+// completionQueue holds a rail's completions in order of arrival. It grows at
+// most to the number that its Conns may have in flight (SendDepth + RecvDepth +
+// 1 each); beyond that, Conns block until Wait has delivered.
 type completionQueue struct {
 	mu     sync.Mutex
-	ring   []entry // length a power of two
+	ring   []entry // its length is a power of two
 	head   uint64  // next to deliver
 	tail   uint64  // next to fill
 	closed bool
-	// wake has a token when something may have changed for Wait.
+	// wake has a token if something may have changed for Wait.
 	wake chan struct{}
-	// lent are the messages of the last Wait. The next Wait returns their buffers. Only
-	// Wait touches lent.
+	// lent holds the messages returned by the last Wait. The next Wait frees
+	// their buffers. Only Wait uses lent.
 	lent []entry
 }
 
-// entry is a completion and the Conn to which it counts.
+// entry is a completion and the Conn that it is counted on.
 type entry struct {
 	rdma.Completion
 	conn *conn
@@ -85,7 +85,7 @@ func (q *completionQueue) close() {
 	q.signal()
 }
 
-// wait is rdma.Rail.Wait.
+// wait implements rdma.Rail.Wait.
 func (q *completionQueue) wait(ctx context.Context, out []rdma.Completion) (int, error) {
 	for i := range q.lent {
 		q.lent[i].conn.recv.put(q.lent[i].Msg)
@@ -93,7 +93,8 @@ func (q *completionQueue) wait(ctx context.Context, out []rdma.Completion) (int,
 	}
 	q.lent = q.lent[:0]
 	for {
-		// This comes first: a peer that keeps sending must not keep Wait from ending.
+		// Check this first, so that a peer that keeps sending cannot keep Wait
+		// from ending.
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
@@ -112,8 +113,8 @@ func (q *completionQueue) wait(ctx context.Context, out []rdma.Completion) (int,
 	}
 }
 
-// pop moves completions to out and returns their slots and work requests to their
-// Conns.
+// pop moves completions to out and gives their slots and work requests back to
+// their Conns.
 func (q *completionQueue) pop(out []rdma.Completion) (n int, closed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -138,8 +139,9 @@ func (q *completionQueue) pop(out []rdma.Completion) (n int, closed bool) {
 	return n, false
 }
 
-// recvSlots is the room for messages and immediates that a Conn has received and its
-// user has not seen: RecvDepth of them. Buffers are made when first needed.
+// recvSlots accounts for the messages and immediates that a Conn has received
+// and its user has not seen: at most RecvDepth. Buffers are made when first
+// needed.
 type recvSlots struct {
 	mu       sync.Mutex
 	free     [][]byte

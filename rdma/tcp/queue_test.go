@@ -8,8 +8,9 @@ import (
 	"gdrcp/rdma"
 )
 
-// TestSentLeavesReusedPlaces: a Read may be answered, told and its place taken
-// by another work request before the writer has noted that it was sent.
+// TestSentLeavesReusedPlaces: a Read may be answered and reported, and its
+// place reused by another work request, before the writer has noted that it was
+// sent.
 func TestSentLeavesReusedPlaces(t *testing.T) {
 	q := newSendQueue(1, 16)
 	q.push(&rdma.WR{Op: rdma.OpRead}, nil)
@@ -28,7 +29,8 @@ func TestSentLeavesReusedPlaces(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreBounded: beyond the bound a connection ends without a word.
+// TestRefusalsAreBounded: beyond the bound a connection is closed without an
+// answer.
 func TestRefusalsAreBounded(t *testing.T) {
 	l := listen(t).(*listener)
 	for range cap(l.refusals) {

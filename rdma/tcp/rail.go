@@ -21,7 +21,7 @@ type rail struct {
 	carrier        Carrier // nil for sockets only
 	queue          *completionQueue
 	regions        regionTable
-	// ctx ends with Close, and with it every Dial under way.
+	// ctx ends with Close, which ends every running Dial.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
@@ -47,16 +47,17 @@ func newRail(device rdma.Device, cfg rdma.RailConfig, connectTimeout time.Durati
 
 func (r *rail) Device() rdma.Device { return r.device }
 
-// resentTimes is how often in a row the kernel sent the same bytes again, and
-// unansweredTime how long it heard no acknowledgement, before a path counts as dead. The
-// kernel waits 200 ms or more, and each time twice as long (RFC 6298). It answers for its
-// programs, so that a program that stands still is no dead path.
+// resentTimes is how often in a row the kernel must have retransmitted the same
+// bytes, and unansweredTime how long it must have received no acknowledgement,
+// for a path to count as dead. The kernel waits 200 ms or more, and twice as
+// long each time (RFC 6298). The peer's kernel acknowledges even while the
+// program is stopped, so a stopped program does not look like a dead path.
 const (
 	resentTimes    = 2
 	unansweredTime = time.Second
 )
 
-// Trouble tells of a socket to which the peer's machine does not answer.
+// Trouble reports a socket on which the peer's machine does not answer.
 func (r *rail) Trouble() error {
 	for _, c := range r.liveConns() {
 		if d := unackedFor(c.sock); d > unansweredTime {
@@ -68,7 +69,7 @@ func (r *rail) Trouble() error {
 	return nil
 }
 
-// Register makes host memory reachable. Device memory is ErrUnsupported.
+// Register registers host memory. Device memory is ErrUnsupported.
 func (r *rail) Register(what rdma.Region, access rdma.Access) (rdma.MR, error) {
 	if err := what.Check(); err != nil {
 		return nil, &rdma.OpError{Op: "register memory", Device: deviceName, Err: err}
@@ -116,7 +117,7 @@ func (r *rail) dial(ctx context.Context, remote netip.AddrPort, privateData []by
 	return r.adopt(sock, common, nil)
 }
 
-// connect makes the socket, sends the preface and reads the answer.
+// connect opens the socket, sends the preface and reads the answer.
 func (r *rail) connect(ctx context.Context, remote netip.AddrPort, privateData []byte) (Stream, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -133,7 +134,7 @@ func (r *rail) connect(ctx context.Context, remote netip.AddrPort, privateData [
 	stop := context.AfterFunc(ctx, func() { sock.Close() })
 	err = greet(sock, remote, privateData)
 	if !stop() && err == nil {
-		err = net.ErrClosed // ctx ended just now, and the socket with it
+		err = net.ErrClosed // ctx has just ended and closed the socket
 	}
 	if err == nil {
 		err = sock.SetDeadline(time.Time{})
@@ -145,8 +146,7 @@ func (r *rail) connect(ctx context.Context, remote netip.AddrPort, privateData [
 	return sock, nil
 }
 
-// open connects a socket, or lets the carrier make a stream if the address is the
-// carrier's.
+// open connects a socket, or calls the carrier if the address is the carrier's.
 func (r *rail) open(ctx context.Context, remote netip.AddrPort, deadline time.Time) (Stream, error) {
 	if r.carrier == nil || remote != r.carrier.Addr() {
 		return dialTCP(ctx, remote.String(), deadline, r.cfg.Wire.TOS)
@@ -157,7 +157,7 @@ func (r *rail) open(ctx context.Context, remote netip.AddrPort, deadline time.Ti
 }
 
 func dialTCP(ctx context.Context, addr string, deadline time.Time, tos int) (Stream, error) {
-	dialer := net.Dialer{Deadline: deadline, KeepAlive: -1} // the engine has a heartbeat
+	dialer := net.Dialer{Deadline: deadline, KeepAlive: -1} // the engine has its own heartbeat
 	dialer.Control = func(_, _ string, c syscall.RawConn) error { return mark(c, tos) }
 	dialer.SetMultipathTCP(false)
 	sock, err := dialer.DialContext(ctx, "tcp", addr)
@@ -167,8 +167,8 @@ func dialTCP(ctx context.Context, addr string, deadline time.Time, tos int) (Str
 	return sock.(*net.TCPConn), nil
 }
 
-// asLost marks a socket's error as ErrDisconnected if the peer ended the connection: a
-// connection may be reset before connect(2) returns.
+// asLost converts a socket's error to ErrDisconnected if the peer ended the
+// connection: a connection may be reset before connect(2) returns.
 func asLost(err error) error {
 	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
 		return fmt.Errorf("%w: %w", rdma.ErrDisconnected, err)
@@ -184,7 +184,7 @@ func causeOr(ctx context.Context, err error) error {
 	return err
 }
 
-// reserve keeps room for a Conn, or for both ends of a connection to itself.
+// reserve reserves room for a Conn, or for both ends of a Loopback.
 func (r *rail) reserve(of role) error {
 	used, most, what := &r.slots, r.cfg.Conns, "connections"
 	if of == near {
@@ -218,8 +218,8 @@ func (r *rail) giveBack(of role) {
 	}
 }
 
-// adopt makes a Conn of a connected socket in the room that was reserved. On an error
-// it gives the room back. far is the other end if the Conn is near.
+// adopt makes a Conn of a connected socket in the reserved room. On an error it
+// frees the room. far is the other end if the Conn is near.
 func (r *rail) adopt(sock Stream, as role, far *conn) (*conn, error) {
 	err := tune(sock, r.cfg.Wire.TOS)
 	r.mu.Lock()
@@ -238,7 +238,7 @@ func (r *rail) adopt(sock Stream, as role, far *conn) (*conn, error) {
 	return c, nil
 }
 
-// forget drops a Conn that was closed.
+// forget removes a Conn that was closed.
 func (r *rail) forget(c *conn) {
 	r.mu.Lock()
 	if _, ok := r.conns[c]; ok {
@@ -259,7 +259,7 @@ func (r *rail) liveConns() []*conn {
 	return conns
 }
 
-// killUsers kills the Conns in the middle of an access to m.
+// killUsers kills the Conns that are in the middle of an access to m.
 func (r *rail) killUsers(m *region) {
 	for _, c := range r.liveConns() {
 		if c.uses(m) {
@@ -276,7 +276,8 @@ func (r *rail) Wait(ctx context.Context, out []rdma.Completion) (int, error) {
 	return r.queue.wait(ctx, out)
 }
 
-// Close ends the Conns, all at once, then the regions, then a Wait under way.
+// Close closes the Conns, concurrently, then the regions, and then ends a
+// running Wait.
 func (r *rail) Close() error {
 	r.mu.Lock()
 	r.closed = true

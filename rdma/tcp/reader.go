@@ -8,7 +8,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// refusal is the error of a frame of the peer that ends the Conn.
+// refusal is the error for a frame of the peer that ends the Conn.
 type refusal struct {
 	code uint32 // for the Goodbye
 	err  error  // for the user
@@ -21,7 +21,7 @@ type goodbye struct{ code uint32 }
 
 func (g *goodbye) Error() string { return fmt.Sprintf("goodbye with code %d", g.code) }
 
-// readLoop carries out the peer's frames until the Conn ends.
+// readLoop executes the peer's frames until the Conn ends.
 func (c *conn) readLoop() {
 	defer c.loopEnded()
 	err := c.readFrames()
@@ -34,7 +34,7 @@ func (c *conn) readLoop() {
 		}
 		c.leave(refused.code, refused.err)
 	case c.leavingNow() && err != nil:
-		return // the awaited end of the stream
+		return // the expected end of the stream
 	case err != nil:
 		c.kill(c.lost(err))
 		return
@@ -42,7 +42,7 @@ func (c *conn) readLoop() {
 	c.in.discard()
 }
 
-// lost returns why the stream ended.
+// lost returns the reason why the stream ended.
 func (c *conn) lost(err error) error {
 	var bye *goodbye
 	if errors.As(err, &bye) {
@@ -67,7 +67,8 @@ func (c *conn) lost(err error) error {
 	return c.opError("receive", "", fmt.Errorf("%w: %w", rdma.ErrDisconnected, err))
 }
 
-// readFrames returns nil when the Conn is leaving, else why it must end.
+// readFrames returns nil when the Conn is leaving, otherwise the reason why it
+// must end.
 func (c *conn) readFrames() error {
 	for {
 		header, err := c.in.header()
@@ -88,7 +89,7 @@ func (c *conn) readFrames() error {
 	}
 }
 
-// handle carries out one frame. It returns false when the Conn is leaving.
+// handle executes one frame. It returns false when the Conn is leaving.
 func (c *conn) handle(f frame) (again bool, err error) {
 	switch f.op {
 	case opSend:
@@ -107,11 +108,11 @@ func (c *conn) handle(f frame) (again bool, err error) {
 	case opReadResp:
 		return true, c.receiveReadResp(f)
 	}
-	return false, &goodbye{f.imm} // decodeFrame lets no other opcode pass
+	return false, &goodbye{f.imm} // decodeFrame accepts no other opcode
 }
 
-// receiveMessage waits for room while RecvDepth messages and immediates are waiting for
-// the user. That holds up the peer.
+// receiveMessage waits for room while RecvDepth messages and immediates wait
+// for the user. This blocks the peer.
 func (c *conn) receiveMessage(f frame) (bool, error) {
 	buf, ok := c.recv.take(c.stop, true)
 	if !ok {
@@ -133,8 +134,8 @@ func (c *conn) receiveImm(f frame) (bool, error) {
 	return true, nil
 }
 
-// target finds the memory of a remote access, or refuses it. An access to no
-// bytes needs no region, as in InfiniBand (specification volume 1, C9-88).
+// target finds the memory of a remote access, or refuses it. A zero-length
+// access needs no region, as in InfiniBand (specification volume 1, C9-88).
 func (c *conn) target(f frame, op string, want rdma.Access) (*region, int, error) {
 	if f.lengthBytes == 0 {
 		return nil, 0, nil
@@ -150,8 +151,8 @@ func (c *conn) refuseAccess(op, status string) error {
 	return &refusal{byeAccess, c.opError(op, status, rdma.ErrAccess)}
 }
 
-// receiveWrite reads the payload straight into the region. It reads nothing before it
-// has checked that the access is allowed.
+// receiveWrite checks that the access is allowed, and then reads the payload
+// directly into the region.
 func (c *conn) receiveWrite(f frame) error {
 	m, offset, err := c.target(f, "take remote write", rdma.RemoteWrite)
 	if m == nil {
@@ -183,7 +184,7 @@ func (c *conn) releaseReading(m *region) {
 	m.release()
 }
 
-// receiveReadReq leaves the answer to the writer.
+// receiveReadReq queues the request for the writer to answer.
 func (c *conn) receiveReadReq(f frame) error {
 	m, offset, err := c.target(f, "answer remote read", rdma.RemoteRead)
 	if err != nil {
@@ -199,7 +200,7 @@ func (c *conn) receiveReadReq(f frame) error {
 	return nil
 }
 
-// receiveReadResp lands the oldest Read.
+// receiveReadResp completes the oldest Read.
 func (c *conn) receiveReadResp(f frame) error {
 	c.mu.Lock()
 	e, request, ok := c.sq.oldestRead()

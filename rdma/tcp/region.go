@@ -14,8 +14,8 @@ import (
 
 const (
 	pageBytes = 4096
-	// regionGrace is how long the Close of a region lets accesses under way
-	// finish before it kills their connections.
+	// regionGrace is how long the Close of a region waits for accesses in
+	// progress before it kills their connections.
 	regionGrace = 100 * time.Millisecond
 )
 
@@ -27,13 +27,13 @@ type region struct {
 	rkey   uint32
 	access rdma.Access
 
-	// state counts the accesses under way, plus regionClosed.
+	// state counts the accesses in progress, plus regionClosed.
 	state atomic.Int64
-	// idle is closed when regionClosed is set and no access is under way.
+	// idle is closed when regionClosed is set and no access is in progress.
 	idle chan struct{}
 }
 
-// regionClosed is the bit of region.state that refuses further accesses.
+// regionClosed is the bit of region.state that prevents further accesses.
 const regionClosed = 1 << 62
 
 var _ rdma.MR = (*region)(nil)
@@ -42,7 +42,7 @@ func (m *region) Addr() uint64 { return m.addr }
 func (m *region) RKey() uint32 { return m.rkey }
 func (m *region) Len() int     { return len(m.mem) }
 
-// Relaxed is false: the kernel copies.
+// Relaxed is false, because the kernel copies the data.
 func (m *region) Relaxed() bool { return false }
 
 // slice returns part of the memory. The caller has checked the bounds. A nil region has
@@ -54,7 +54,7 @@ func (m *region) slice(offset, lenBytes int) []byte {
 	return m.mem[offset : offset+lenBytes]
 }
 
-// acquire starts an access to the memory, unless the region is closed.
+// acquire begins an access to the memory, unless the region is closed.
 func (m *region) acquire() bool {
 	for {
 		s := m.state.Load()
@@ -74,12 +74,12 @@ func (m *region) release() {
 	}
 }
 
-// Close makes the key unknown, then waits for the accesses under way. A connection that
-// still has an access under way after regionGrace is killed: its peer may have stopped
-// in the middle of a payload.
+// Close removes the key, then waits for the accesses in progress. A connection
+// whose access is still in progress after regionGrace is killed: its peer may
+// have stopped in the middle of a payload.
 func (m *region) Close() error {
 	m.rail.regions.remove(m)
-	s := m.state.Or(regionClosed) // the state before
+	s := m.state.Or(regionClosed) // the previous state
 	if s == 0 {
 		close(m.idle)
 		return nil
@@ -96,14 +96,14 @@ func (m *region) Close() error {
 	return nil
 }
 
-// regionTable holds the live regions of a rail.
+// regionTable holds the open regions of a rail.
 type regionTable struct {
 	mu     sync.RWMutex
 	byRKey map[uint32]*region
 }
 
-// add gives m a key and a base address that nobody can guess and that no other live
-// region has.
+// add gives m a key and a base address that are unguessable and unique among
+// the open regions.
 func (t *regionTable) add(m *region) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -142,7 +142,7 @@ func (t *regionTable) remove(m *region) {
 	}
 }
 
-// all returns the live regions.
+// all returns the open regions.
 func (t *regionTable) all() []*region {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -153,8 +153,8 @@ func (t *regionTable) all() []*region {
 	return regions
 }
 
-// find returns the region that allows a remote access, and where in the region the
-// access starts. If no region does, status says why.
+// find returns the region that allows a remote access, and the offset of the
+// access in it. If no region does, status is the reason.
 func (t *regionTable) find(rkey uint32, addr uint64, n uint32, want rdma.Access) (m *region, offset int, status string) {
 	t.mu.RLock()
 	m = t.byRKey[rkey]
@@ -166,8 +166,8 @@ func (t *regionTable) find(rkey uint32, addr uint64, n uint32, want rdma.Access)
 		return nil, 0, "the region does not grant it"
 	}
 	lenBytes := uint64(len(m.mem))
-	// addr-m.addr cannot wrap after the first test, nor the last subtraction
-	// after the second.
+	// addr-m.addr cannot wrap after the first comparison, nor the last
+	// subtraction after the second.
 	if addr < m.addr || addr-m.addr > lenBytes || uint64(n) > lenBytes-(addr-m.addr) {
 		return nil, 0, "outside of the region"
 	}

@@ -5,15 +5,15 @@ import "gdrcp/rdma"
 // sendQueue is a ring of work requests in the order they were posted. The
 // positions only grow: retired <= written <= posted <= retired+depth.
 //
-//	retired..written  the writer took them; not yet reported as Done
-//	written..posted   wait for the writer
+//	retired..written  taken by the writer, not yet reported as Done
+//	written..posted   waiting for the writer
 type sendQueue struct {
 	ring    []sendEntry
 	posted  uint64
 	written uint64
 	retired uint64
-	// reads are the positions of the Reads that wait for their answer, oldest
-	// first; the peer answers in order.
+	// reads has the positions of the unanswered Reads, oldest first; the peer
+	// answers in order.
 	reads     [maxReads]uint64
 	readHead  int
 	readCount int
@@ -45,8 +45,8 @@ func (q *sendQueue) at(position uint64) *sendEntry {
 	return &q.ring[position%uint64(len(q.ring))]
 }
 
-// push appends a checked work request. There is always room: there are never more
-// outstanding work requests than entries in the ring.
+// push appends a checked work request. There is always room, because there are
+// never more outstanding work requests than entries in the ring.
 func (q *sendQueue) push(wr *rdma.WR, local *region) {
 	e := q.at(q.posted)
 	*e = sendEntry{
@@ -59,9 +59,9 @@ func (q *sendQueue) push(wr *rdma.WR, local *region) {
 	q.posted++
 }
 
-// takeMsg returns an empty buffer for a message. There are at most as many buffers as
-// entries in the ring. The buffer that was used last comes first, because it is in the
-// cache.
+// takeMsg returns an empty buffer for a message. There are at most as many
+// buffers as entries in the ring. The most recently used buffer is returned
+// first, because it is in the cache.
 func (q *sendQueue) takeMsg() []byte {
 	last := len(q.freeMsgs) - 1
 	if last < 0 {
@@ -73,7 +73,8 @@ func (q *sendQueue) takeMsg() []byte {
 }
 
 // next returns the entry for the writer to send, or nil. If maxReads Reads are
-// unanswered, the next Read waits for an answer, and holds up what was posted after it.
+// unanswered, the next Read waits for an answer, and blocks the work requests
+// posted after it.
 func (q *sendQueue) next() *sendEntry {
 	if q.written == q.posted {
 		return nil
@@ -85,7 +86,7 @@ func (q *sendQueue) next() *sendEntry {
 	return e
 }
 
-// took notes that the writer took the entry that next returned.
+// took records that the writer took the entry that next returned.
 func (q *sendQueue) took() {
 	if q.at(q.written).op == rdma.OpRead {
 		q.reads[(q.readHead+q.readCount)%maxReads] = q.written
@@ -94,7 +95,7 @@ func (q *sendQueue) took() {
 	q.written++
 }
 
-// oldestRead returns the Read that the next answer must be for.
+// oldestRead returns the Read that the next answer must belong to.
 func (q *sendQueue) oldestRead() (e *sendEntry, request uint64, ok bool) {
 	if q.readCount == 0 {
 		return nil, 0, false
@@ -103,16 +104,16 @@ func (q *sendQueue) oldestRead() (e *sendEntry, request uint64, ok bool) {
 	return q.at(request), request, true
 }
 
-// readDone notes that the oldest Read has landed.
+// readDone records that the oldest Read has completed.
 func (q *sendQueue) readDone() {
 	q.at(q.reads[q.readHead]).done = true
 	q.readHead = (q.readHead + 1) % maxReads
 	q.readCount--
 }
 
-// sent notes that the stream has taken the bytes of the entries from..to. Reads among the
-// first of them may have been answered and retired before the writer gets here; then
-// the entries in their places are not sent yet.
+// sent records that the stream has accepted the bytes of the entries from..to.
+// Reads among the first of them may have been answered and retired before the
+// writer gets here; then the entries in their places have not been sent yet.
 func (q *sendQueue) sent(from, to uint64) {
 	for i := max(from, q.retired); i < to; i++ {
 		e := q.at(i)
@@ -126,9 +127,9 @@ func (q *sendQueue) sent(from, to uint64) {
 	}
 }
 
-// retire delivers Done for finished work requests, in the order of posting: a Done
-// means that earlier quiet work requests are done too, so a Read holds back those that
-// follow it. The caller holds c.mu.
+// retire delivers Done for finished work requests, in the order of posting: a
+// Done means that earlier quiet work requests are done too, so an unfinished
+// Read holds back those that follow it. The caller holds c.mu.
 func (c *conn) retire() {
 	q := &c.sq
 	for q.retired != q.written {

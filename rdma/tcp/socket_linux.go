@@ -10,15 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unsentBytes bounds the unsent data that the kernel may hold (TCP_NOTSENT_LOWAT,
-// tcp(7)): urgent data does not wait behind many megabytes, and the kernel soon sends
-// what it copies. A smaller bound would wake the writer more often, at the price of a
-// context switch each. The kernel chooses the size of the send buffer: fixing the size
-// (SO_SNDBUF) would end the adaptation to the path's bandwidth-delay product.
+// unsentBytes bounds the unsent data that the kernel may hold
+// (TCP_NOTSENT_LOWAT, tcp(7)): urgent data does not wait for many megabytes
+// ahead of it, and the kernel soon sends what it has copied. A smaller bound
+// would wake the writer more often, at the price of a context switch each. The
+// kernel sizes the send buffer: a fixed size (SO_SNDBUF) would disable its
+// adaptation to the path's bandwidth-delay product.
 const unsentBytes = 1 << 20
 
-// tune prepares a socket for bulk data. It leaves other streams as their carrier made
-// them.
+// tune sets a socket's options for bulk data. It does not change streams that
+// are not sockets.
 func tune(stream Stream, tos int) error {
 	sock, ok := stream.(*net.TCPConn)
 	if !ok {
@@ -41,9 +42,9 @@ func tune(stream Stream, tos int) error {
 	return mark(raw, tos)
 }
 
-// mark gives a socket's packets a type of service, in the headers of both families
-// (ip(7), ipv6(7)), because an IPv6 socket may speak IPv4. 0 changes nothing. The
-// kernel controls the two bits of ECN itself.
+// mark sets the type of service of a socket's packets, for both families
+// (ip(7), ipv6(7)), because an IPv6 socket may carry IPv4. 0 changes nothing.
+// The kernel controls the two bits of ECN itself.
 func mark(raw syscall.RawConn, tos int) error {
 	if tos == 0 {
 		return nil
@@ -68,9 +69,9 @@ func mark(raw syscall.RawConn, tos int) error {
 	return nil
 }
 
-// unackedFor returns for how long the peer's kernel has acknowledged nothing, though
-// bytes were sent again to it several times in a row. It is 0 where that is not so, for
-// streams that are no sockets, and for closed sockets.
+// unackedFor returns for how long the peer's kernel has acknowledged nothing,
+// although data was retransmitted several times in a row. Otherwise, for
+// streams that are not sockets, and for closed sockets it is 0.
 func unackedFor(stream Stream) time.Duration {
 	info := tcpInfo(stream)
 	if info == nil || info.Retransmits < resentTimes || info.Unacked == 0 {
@@ -80,8 +81,8 @@ func unackedFor(stream Stream) time.Duration {
 }
 
 // ackedBytes returns how many sent bytes the peer's kernel has acknowledged
-// (tcpi_bytes_acked, Linux 4.1). ok is false for streams that are no sockets, and for
-// closed sockets.
+// (tcpi_bytes_acked, Linux 4.1). ok is false for streams that are not sockets,
+// and for closed sockets.
 func ackedBytes(stream Stream) (n uint64, ok bool) {
 	info := tcpInfo(stream)
 	if info == nil {
@@ -90,8 +91,9 @@ func ackedBytes(stream Stream) (n uint64, ok bool) {
 	return info.Bytes_acked, true
 }
 
-// pauseOf returns for how long a peer that was heard lately may take nothing. It is 0 for
-// another peer, for streams that are no sockets, and for closed sockets.
+// pauseOf returns for how long a peer that was recently active may accept
+// nothing. It is 0 for other peers, for streams that are not sockets, and for
+// closed sockets.
 func pauseOf(stream Stream) time.Duration {
 	info := tcpInfo(stream)
 	if info == nil || time.Duration(info.Last_ack_recv)*time.Millisecond > heardLately {
@@ -100,7 +102,8 @@ func pauseOf(stream Stream) time.Duration {
 	return min(resends*time.Duration(info.Rto)*time.Microsecond, heardLately)
 }
 
-// roundTrip is the shortest round trip that the kernel has measured, 0 where there is none.
+// roundTrip is the shortest round trip that the kernel has measured, or 0 if it
+// has measured none.
 func roundTrip(stream Stream) time.Duration {
 	info := tcpInfo(stream)
 	if info == nil || info.Min_rtt == math.MaxUint32 {
@@ -109,8 +112,8 @@ func roundTrip(stream Stream) time.Duration {
 	return time.Duration(info.Min_rtt) * time.Microsecond
 }
 
-// tcpInfo asks the kernel about a socket (tcp(7), TCP_INFO). It returns nil for streams
-// that are no sockets, and for closed sockets.
+// tcpInfo queries the kernel about a socket (tcp(7), TCP_INFO). It returns nil
+// for streams that are not sockets, and for closed sockets.
 func tcpInfo(stream Stream) (info *unix.TCPInfo) {
 	sock, is := stream.(*net.TCPConn)
 	if !is {

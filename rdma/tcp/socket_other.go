@@ -9,7 +9,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// tune leaves sockets as they are.
+// tune does nothing on this system.
 func tune(Stream, int) error { return nil }
 
 // mark sets no type of service.

@@ -1,22 +1,23 @@
 // Package tcp is software RDMA over TCP sockets: the provider for hosts without
 // an RDMA device. It registers memory, checks key, bounds and rights of every
-// remote access, and reads the payload of a Write from the socket straight into
-// the registered target.
+// remote access, and reads the payload of a Write from the socket directly into
+// the registered memory.
 //
-// One Conn is one TCP connection with two goroutines: the writer drains the send queue
-// with writev, the reader carries out the peer's requests. Both end before Conn.Close
-// returns. A Listener has one goroutine that accepts and one for each connection whose
-// preface is still unread.
+// One Conn is one TCP connection with two goroutines: the writer drains the
+// send queue with writev, and the reader executes the peer's requests. Both end
+// before Conn.Close returns. A Listener has one goroutine that accepts and one
+// for each connection whose preface is still unread.
 //
 // # Wire format
 //
 // All numbers are little-endian. A connection starts with a preface of the
-// dialler and an answer to it (preface.go), and goes on with frames (frame.go):
-// a header of 32 bytes, then the payload.
+// dialler and an answer to it (preface.go). Then both ends send frames
+// (frame.go): a header of 32 bytes, then the payload.
 //
-// The format has neither encryption nor authentication: an attacker who can read or
-// inject into the TCP stream can read and write registered memory. Keys and base
-// addresses are random, so that only a peer that got them can reach a region.
+// The format has neither encryption nor authentication: an attacker who can
+// read or inject into the TCP stream can read and write registered memory. Keys
+// and base addresses are random, so that only a peer that received them can
+// access a region.
 package tcp
 
 import (
@@ -34,22 +35,22 @@ import (
 )
 
 const (
-	// deviceName is the one device: all of the host's TCP stack.
+	// deviceName names the only device: the host's TCP stack.
 	deviceName = "tcp"
 	// connectTimeout bounds Dial, from SYN to the answer to the preface.
 	connectTimeout = 10 * time.Second
 	// prefaceTimeout is how long a Listener waits for a preface. An honest
-	// dialler sends it at once.
+	// dialler sends it immediately.
 	prefaceTimeout = 5 * time.Second
 	// maxWriteBytes bounds RailConfig.WriteBytes. It fits the length field of a frame,
 	// and an int on every platform.
 	maxWriteBytes = 1<<31 - 1
-	// noDeviceMemory is why device memory is refused: for a socket, the kernel copies
-	// bytes with the processor.
+	// noDeviceMemory is the reason for refusing device memory: the kernel
+	// copies a socket's data with the processor.
 	noDeviceMemory = "TCP sockets cannot reach device memory"
 )
 
-// Provider is TCP as an rdma.Provider. It holds no state.
+// Provider implements rdma.Provider over TCP. It has no state.
 type Provider struct {
 	carrier        Carrier // nil for sockets only
 	connectTimeout time.Duration
@@ -66,9 +67,9 @@ func New() *Provider {
 // Name returns "tcp".
 func (*Provider) Name() string { return deviceName }
 
-// Devices lists the one device "tcp", with a port for each interface that is up. The
-// loopback interface is listed only if it is the only interface, because its addresses
-// reach no other host.
+// Devices lists the single device "tcp", with a port for each interface that is
+// up. The loopback interface is listed only if it is the only interface,
+// because its addresses reach no other host.
 func (*Provider) Devices() ([]rdma.Device, error) {
 	ports, err := upPorts()
 	if err != nil {
@@ -85,7 +86,7 @@ func (*Provider) Devices() ([]rdma.Device, error) {
 	return []rdma.Device{dev}, nil
 }
 
-// device returns the one device, without its ports.
+// device returns the single device, without its ports.
 func device() rdma.Device {
 	return rdma.Device{Name: deviceName, Transport: rdma.TCP, NUMANode: -1, DMABufProblem: noDeviceMemory}
 }
@@ -121,11 +122,12 @@ func upPorts() ([]rdma.Port, error) {
 }
 
 // interfaceAddrs returns the addresses by which a peer can reach the interface.
-// IPv6 link-local addresses mean nothing without the peer's own zone.
+// IPv6 link-local addresses are omitted, because they are meaningless without
+// the peer's zone.
 func interfaceAddrs(iface net.Interface) []netip.Addr {
 	all, err := iface.Addrs()
 	if err != nil {
-		return nil // the interface went away since it was listed
+		return nil // the interface has disappeared since it was listed
 	}
 	var addrs []netip.Addr
 	for _, a := range all {
@@ -151,7 +153,8 @@ func linkRateGbps(netdev string) float64 {
 	return mbps / 1000
 }
 
-// Route asks the kernel's routing table, by a UDP socket that sends nothing.
+// Route queries the kernel's routing table by connecting a UDP socket, which
+// sends nothing.
 func (*Provider) Route(ctx context.Context, remote netip.AddrPort) (string, netip.Addr, error) {
 	if remote.Port() == 0 {
 		remote = netip.AddrPortFrom(remote.Addr(), 9) // connect(2) refuses port 0 on some systems
@@ -171,9 +174,10 @@ func (*Provider) Route(ctx context.Context, remote netip.AddrPort) (string, neti
 	return deviceName, local, nil
 }
 
-// Open makes a rail. It costs nothing until memory is registered and connections are
-// made: the rail's Device has no Ports, because the kernel takes longer to list the
-// interfaces than an unauthenticated connection may cost.
+// Open makes a rail. It costs nothing until memory is registered and
+// connections are made: the rail's Device has no Ports, because listing the
+// interfaces takes the kernel longer than an unauthenticated connection should
+// cost.
 func (p *Provider) Open(name string, cfg rdma.RailConfig) (rdma.Rail, error) {
 	if name != deviceName {
 		return nil, &rdma.OpError{Op: "open", Device: name, Err: rdma.ErrNoDevice}

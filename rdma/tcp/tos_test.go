@@ -15,7 +15,8 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// packets is a socket that gets no packets before ofPort (packet(7)).
+// packets returns a packet socket that receives nothing until ofPort
+// (packet(7)).
 func packets(t *testing.T) int {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -32,13 +33,14 @@ func packets(t *testing.T) int {
 	return fd
 }
 
-// ofPort has a packet socket get packets of one TCP port alone, for others may fill it: a
-// filter by bpf(4), over IP headers without options.
+// ofPort attaches a filter by which a packet socket receives only the packets
+// of one TCP port, since others might fill its buffer. The filter (bpf(4))
+// assumes IP headers without options.
 func ofPort(t *testing.T, fd int, port uint16) {
 	t.Helper()
 	const loadHalf, loadByte = unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, unix.BPF_LD | unix.BPF_B | unix.BPF_ABS
 	const equal, answer, all = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET | unix.BPF_K, 1 << 17
-	ask := func(at, found uint32) []unix.SockFilter { // found: instructions from behind these to the last
+	ask := func(at, found uint32) []unix.SockFilter { // found: the number of instructions to skip to the last one
 		return []unix.SockFilter{
 			{Code: loadHalf, K: at}, {Code: equal, Jt: uint8(found + 2), K: uint32(port)},
 			{Code: loadHalf, K: at + 2}, {Code: equal, Jt: uint8(found), K: uint32(port)},
@@ -58,8 +60,8 @@ func ofPort(t *testing.T, fd int, port uint16) {
 	}
 }
 
-// header returns the type of service, source and destination port of a TCP
-// packet with data or of one that answers who asks to connect, where it is one.
+// header returns the type of service, source and destination port of p. ok is
+// false unless p is a TCP packet with data or a SYN-ACK.
 func header(p []byte) (tos int, from, to uint16, ok bool) {
 	var segment []byte
 	switch {
@@ -75,8 +77,8 @@ func header(p []byte) (tos int, from, to uint16, ok bool) {
 	return tos, binary.BigEndian.Uint16(segment), binary.BigEndian.Uint16(segment[2:]), ok
 }
 
-// Each end's data goes in packets of its own type of service, over either
-// family, and so does the answer to who connects.
+// Each end's data is sent with its own type of service, over both address
+// families, and so is the SYN-ACK.
 func TestTypeOfService(t *testing.T) {
 	const dials, accepts = 104, 184
 	for _, ip := range []string{"127.0.0.1", "::1", "::ffff:127.0.0.1"} {
@@ -84,7 +86,7 @@ func TestTypeOfService(t *testing.T) {
 			fd := packets(t)
 			at := netip.MustParseAddr(ip)
 			bind := at
-			if at.Is4In6() { // an IPv6 socket that speaks IPv4
+			if at.Is4In6() { // an IPv6 socket that carries IPv4
 				bind, at = netip.IPv6Unspecified(), at.Unmap()
 			}
 			l, err := New().Listen(netip.AddrPortFrom(bind, 0), rdma.Wire{TOS: accepts})
@@ -116,8 +118,8 @@ func TestTypeOfService(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			seen, want := map[bool]int{}, map[bool]int{true: dials, false: accepts} // by whether the dialler sent it
-			const each = 4                                                          // every packet leaves and comes
+			seen, want := map[bool]int{}, map[bool]int{true: dials, false: accepts} // keyed by whether the dialler sent it
+			const each = 4                                                          // every packet is captured twice, when it leaves and when it arrives
 			buf := make([]byte, 1<<17)
 			for deadline := time.Now().Add(rdmatest.Stretch(connectTimeout)); time.Now().Before(deadline) && (seen[true] < each || seen[false] < each); {
 				n, _, err := unix.Recvfrom(fd, buf, 0)
@@ -140,7 +142,8 @@ func TestTypeOfService(t *testing.T) {
 	}
 }
 
-// markedRail is a rail for one Conn whose packets have that type of service.
+// markedRail returns a rail for one Conn whose packets have the given type of
+// service.
 func markedRail(t *testing.T, tos int) rdma.Rail {
 	t.Helper()
 	r, err := New().Open(deviceName, rdma.RailConfig{Conns: 1, SendDepth: 4, RecvDepth: 4, MsgBytes: 64, WriteBytes: 64, Wire: rdma.Wire{TOS: tos}})

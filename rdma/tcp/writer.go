@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// batchFrames and batchBytes bound the frames in one writev: enough to save system
-	// calls when payloads are small, few enough that the slots of large payloads come
-	// back one by one.
+	// batchFrames and batchBytes bound the frames in one writev: enough to save
+	// system calls when payloads are small, few enough that the slots of large
+	// payloads are freed one by one.
 	batchFrames = 64
 	batchBytes  = 1 << 20
 )
@@ -22,7 +22,7 @@ type outbox struct {
 	bytes   int
 	iov     [2 * batchFrames][]byte
 	vecs    int
-	buffers net.Buffers // over iov; a field, because WriteTo lets it escape
+	buffers net.Buffers // a slice of iov; a field, because WriteTo makes it escape
 }
 
 func (o *outbox) add(f frame, payload []byte) {
@@ -99,7 +99,7 @@ func (c *conn) writeLoop() {
 // c.mu.
 func (c *conn) gather() error {
 	if c.err != nil && (!c.leaving || c.farewell != byeOrderly) {
-		return nil // dead, or the peer broke a rule: send nothing more
+		return nil // dead, or the peer violated the protocol: send nothing more
 	}
 	for c.out.frames < batchFrames/2 && c.out.bytes < batchBytes {
 		a, ok := c.answers.pop()
@@ -151,7 +151,8 @@ func (c *conn) gatherEntry(e *sendEntry, position uint64) {
 	}
 }
 
-// acquireWriting starts an access for the writer. m is nil for a zero-length operation.
+// acquireWriting begins an access for the writer. m is nil for a zero-length
+// operation.
 func (c *conn) acquireWriting(m *region) bool {
 	if m == nil {
 		return true
@@ -174,22 +175,23 @@ func (c *conn) releaseWriting() {
 	c.writing = c.writing[:0]
 }
 
-// writeFailed leaves it to the reader to find the cause: the peer's Goodbye may be in
-// the socket.
+// writeFailed lets the reader find the cause: the peer's Goodbye may be in the
+// socket.
 func (c *conn) writeFailed(err error) {
 	if c.leavingNow() {
-		c.sock.Close() // the peer takes nothing more; the reader need not wait
+		c.sock.Close() // the peer accepts nothing more; the reader need not wait
 		return
 	}
 	c.mu.Lock()
 	c.sendErr = err
 	c.mu.Unlock()
-	// A failing deadline means a closed socket, which ends the reader too.
+	// If setting the deadline fails the socket is closed, which ends the reader
+	// too.
 	_ = c.sock.SetReadDeadline(time.Now().Add(lingerTimeout))
 }
 
-// sayGoodbye sends the last frame and ends this side of the stream. An error
-// means that the peer will see the end of the stream without a reason.
+// sayGoodbye sends the last frame and ends this side of the stream. On an error
+// the peer sees the end of the stream without a reason.
 func (c *conn) sayGoodbye() {
 	c.mu.Lock()
 	bye := frame{op: opGoodbye, imm: c.farewell}

@@ -16,8 +16,8 @@ var abiSources embed.FS
 
 const verbsHeader = "/usr/include/infiniband/verbs.h"
 
-// TestABI compares abi.h with the headers of rdma-core, where they are: as they
-// are, and as they were and will be in what differs between versions.
+// TestABI compares abi.h with rdma-core's headers, if they are installed, and
+// with variants of them for the differences between older and newer versions.
 func TestABI(t *testing.T) {
 	for _, h := range []string{verbsHeader, "/usr/include/rdma/rdma_cma.h"} {
 		if _, err := os.Stat(h); err != nil {
@@ -30,7 +30,7 @@ func TestABI(t *testing.T) {
 	}
 	installed := string(b)
 	const last = "\tuint16_t\t\tport_cap_flags2;\n"
-	const grown = last + "\tuint32_t\t\tactive_speed_ex;\n" // in version 49
+	const grown = last + "\tuint32_t\t\tactive_speed_ex;\n" // from version 49 on
 	before := strings.Replace(installed, grown, last, 1)
 	if !strings.Contains(before, last) {
 		t.Fatalf("%s has no line %q", verbsHeader, last)
@@ -55,7 +55,8 @@ func TestABI(t *testing.T) {
 	}
 }
 
-// compareABI compares abi.h with rdma-core's headers, of which verbs.h is as given.
+// compareABI compares abi.h with rdma-core's headers, with header in place of
+// verbs.h.
 func compareABI(t *testing.T, header string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -65,7 +66,7 @@ func compareABI(t *testing.T, header string) (string, error) {
 	if err := os.Mkdir(filepath.Join(dir, "infiniband"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// Where it includes others, it means those that it lies beside.
+	// Its includes refer to the directory of the original.
 	header = strings.ReplaceAll(header, "#include <infiniband/", "#include </usr/include/infiniband/")
 	if err := os.WriteFile(filepath.Join(dir, "infiniband/verbs.h"), []byte(header), 0o644); err != nil {
 		t.Fatal(err)
@@ -74,7 +75,7 @@ func compareABI(t *testing.T, header string) (string, error) {
 	return string(out), err
 }
 
-// compiler is the C compiler that cgo uses too.
+// compiler returns the C compiler that cgo uses.
 func compiler(t testing.TB) string {
 	t.Helper()
 	name := os.Getenv("CC")

@@ -16,7 +16,8 @@ import (
 	"unsafe"
 )
 
-// toC converts an address. A zone must name an interface, or be its number.
+// toC converts an address. A zone must name an interface, or be an interface's
+// number.
 func toC(a netip.AddrPort) (C.struct_vb_addr, error) {
 	var c C.struct_vb_addr
 	ip := a.Addr().Unmap()
@@ -52,7 +53,7 @@ func zoneIndex(zone string) (int, error) {
 	return ifi.Index, nil
 }
 
-// fromC converts an address back. The result is invalid if c has no family.
+// fromC converts an address from C. The result is invalid if c has no family.
 func fromC(c *C.struct_vb_addr) netip.AddrPort {
 	src := unsafe.Slice((*byte)(unsafe.Pointer(&c.ip[0])), len(c.ip))
 	var ip netip.Addr

@@ -15,7 +15,8 @@ import (
 	"gdrcp/rdma"
 )
 
-// watch reads the asynchronous events of one device for all rails on it.
+// watch reads the asynchronous events of one device on behalf of all rails on
+// it.
 type watch struct {
 	p    *Provider
 	ctx  *C.struct_abi_context
@@ -23,8 +24,8 @@ type watch struct {
 	done chan struct{}
 }
 
-// watchDevice starts to read the events of the rail's device, or adds the rail to a
-// watch that does.
+// watchDevice starts to read the events of the rail's device, or adds the rail
+// to an existing watch.
 func (p *Provider) watchDevice(r *rail) (*watch, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,8 +48,8 @@ func (p *Provider) watchDevice(r *rail) (*watch, error) {
 	return w, nil
 }
 
-// unwatchDevice takes the rail out of its watch. With the last rail it ends the
-// goroutine.
+// unwatchDevice removes the rail from its watch. After the last rail it ends
+// the goroutine.
 func (p *Provider) unwatchDevice(r *rail) {
 	p.mu.Lock()
 	w := r.watch
@@ -80,7 +81,7 @@ func (w *watch) run() {
 			return
 		}
 		if err == nil && rc != 0 {
-			// The kernel ends the stream when the device is gone.
+			// The kernel ends the event stream when the device is gone.
 			w.each(func(r *rail) {
 				r.woundAll(&rdma.OpError{Op: "watch device", Device: r.dev.Name, Err: errno(rc), Hint: "see dmesg", Fault: rdma.FaultDevice})
 			})
@@ -92,8 +93,8 @@ func (w *watch) run() {
 	}
 }
 
-// each calls f with every rail that is on the device now, including one with a later
-// watch: whichever watch comes first reads an event.
+// each calls f for every rail that is on the device now, including those of a
+// later watch: an event is read by only one of the watches.
 func (w *watch) each(f func(*rail)) {
 	w.p.mu.Lock()
 	var rails []*rail
@@ -108,9 +109,9 @@ func (w *watch) each(f func(*rail)) {
 	}
 }
 
-// dispatch ends the connections that an event makes unusable. A port that goes down ends
-// none, nor does a GID or LID that goes: each may come back before the retries are used up.
-// Trouble tells of them.
+// dispatch ends the connections that an event makes unusable. A port that goes
+// down ends none, nor does a removed GID or LID: each may return before the
+// retries are used up. Trouble reports them.
 func (w *watch) dispatch(ev *C.struct_vb_async) {
 	switch ev._type {
 	case C.ABI_EVENT_DEVICE_FATAL:
@@ -156,7 +157,7 @@ func qpFault(r *rail, kind int) error {
 	return asyncError(r, "the queue pair failed (IBV_EVENT_QP_FATAL)", "see dmesg")
 }
 
-// woundAll ends every connection of the rail.
+// woundAll starts the end of every connection of the rail.
 func (r *rail) woundAll(cause error) {
 	r.mu.Lock()
 	conns := make([]*conn, 0, len(r.live))
@@ -169,7 +170,8 @@ func (r *rail) woundAll(cause error) {
 	}
 }
 
-// woundQP ends the connection of a queue pair, if the rail has that queue pair.
+// woundQP starts the end of a queue pair's connection, if the queue pair
+// belongs to the rail.
 func (r *rail) woundQP(number uint32, cause error) {
 	r.mu.Lock()
 	var found *conn

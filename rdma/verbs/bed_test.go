@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(rdmatest.Main(m, New())) }
 
-// target is a device to test on, and an address of it.
+// target is a device to test on, and one of its addresses.
 type target struct {
 	device string
 	addr   netip.Addr
@@ -24,7 +24,7 @@ type target struct {
 
 const targetsEnv = "GDRCP_TEST_RDMA"
 
-// targets reads the devices to test on, or skips the test.
+// targets returns the devices to test on, or skips the test.
 func targets(t testing.TB) []target {
 	t.Helper()
 	text := os.Getenv(targetsEnv)
@@ -49,7 +49,8 @@ func targets(t testing.TB) []target {
 	return list
 }
 
-// rdmaRequired: the tests run where there are devices for them, as in the bed.
+// rdmaRequired reports whether the tests must run, because devices for them
+// exist, as in the bed.
 func rdmaRequired() bool {
 	return slices.Contains(strings.Split(os.Getenv("GDRCP_REQUIRE"), ","), "rdma")
 }

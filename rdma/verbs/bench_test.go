@@ -78,8 +78,8 @@ func connect(t testing.TB, p *Provider, g target, railA, railB rdma.Rail) (a, b 
 	return a, got.c
 }
 
-// BenchmarkWriteImm moves chunks from memory to memory through a ring of
-// slots, with a message that gives slots back for every four chunks.
+// BenchmarkWriteImm moves chunks from memory to memory through a ring of slots,
+// with one message that returns slots for every four chunks.
 func BenchmarkWriteImm(b *testing.B) {
 	for _, g := range targets(b) {
 		for _, chunkBytes := range []int{256 << 10, 1 << 20, 4 << 20} {
@@ -108,7 +108,7 @@ func benchWriteImm(b *testing.B, g target, chunkBytes int) {
 	}
 }
 
-// sourceChunks posts n chunks as slots come back.
+// sourceChunks posts n chunks as slots become free.
 func sourceChunks(l *link, n, slots, batch, chunkBytes int) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -148,7 +148,7 @@ func sourceChunks(l *link, n, slots, batch, chunkBytes int) error {
 	return nil
 }
 
-// sinkChunks gives slots back until n chunks have come.
+// sinkChunks returns slots until n chunks have arrived.
 func sinkChunks(l *link, n, batch int) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -15,13 +15,13 @@ import (
 	"gdrcp/rdma"
 )
 
-// berth is room for one queue pair on a rail: a slot of its own, and places in the
-// completion queue for everything that it may have under way.
+// berth is room for one queue pair on a rail: a slot of its own, and places in
+// the completion queue for all of its outstanding work.
 type berth struct {
 	slot   int
 	serial int // distinguishes successive users of the slot
 	depths depths
-	oneWay bool // the end of a Loopback: completions for received data go to nobody
+	oneWay bool // the end of a Loopback that delivers no completions for received data
 }
 
 // berths are the free slots of a rail. The slots for Loopbacks come after the others,
@@ -41,7 +41,7 @@ func (b *berths) init(cfg rdma.RailConfig) {
 	}
 }
 
-// pop takes the last of the free slots.
+// pop takes the last free slot.
 func (b *berths) pop(free *[]int, d depths) berth {
 	last := len(*free) - 1
 	slot := (*free)[last]
@@ -50,7 +50,7 @@ func (b *berths) pop(free *[]int, d depths) berth {
 	return berth{slot: slot, serial: b.serial & 0xffff, depths: d}
 }
 
-// takeBerth takes room for one Conn of the engine.
+// takeBerth reserves room for one Conn of the engine.
 func (r *rail) takeBerth() (berth, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,7 +60,7 @@ func (r *rail) takeBerth() (berth, error) {
 	return r.berths.pop(&r.berths.conns, r.size.conn), nil
 }
 
-// takeBerths takes room for both ends of a Loopback.
+// takeBerths reserves room for both ends of a Loopback.
 func (r *rail) takeBerths() (near, far berth, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +76,8 @@ func (r *rail) loopbacksInUse() error {
 	return fmt.Errorf("all %d connections of %s to itself are in use", r.cfg.Loopbacks, r.dev.Name)
 }
 
-// takeBerthLike takes room of the same kind as b, which the caller gave back.
+// takeBerthLike reserves room of the same kind as b, which the caller has
+// freed.
 func (r *rail) takeBerthLike(b berth) (berth, error) {
 	if b.slot < r.cfg.Conns {
 		return r.takeBerth()
@@ -91,7 +92,7 @@ func (r *rail) takeBerthLike(b berth) (berth, error) {
 	return again, nil
 }
 
-// leave gives room back.
+// leave frees the room.
 func (r *rail) leave(b berth) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,9 +103,9 @@ func (r *rail) leave(b berth) {
 	}
 }
 
-// newConn makes the queue pair for an endpoint that is bound to the rail's device, and
-// posts its receives. It takes over the berth, also on an error. On an error the caller
-// keeps the endpoint.
+// newConn makes the queue pair for an endpoint that is bound to the rail's
+// device, and posts its receives. It takes ownership of the berth, even on an
+// error. On an error the caller keeps the endpoint.
 func (r *rail) newConn(ep *endpoint, b berth) (*conn, error) {
 	cfg := C.struct_vb_qp_config{
 		slot:         C.int(b.slot),

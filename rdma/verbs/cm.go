@@ -35,19 +35,20 @@ const (
 	evTimewaitExit
 )
 
-// cmEvent is an event of the connection manager. data comes from the peer.
+// cmEvent is an event of the connection manager. data is the peer's.
 type cmEvent struct {
 	kind   int
 	status int
 	id     *C.struct_abi_cm_id
 	data   []byte
-	// In a request: how many RDMA Reads the peer wants under way to this end, and how
-	// many it allows this end.
+	// In a request: how many RDMA Reads the peer wants to have in flight to
+	// this end, and how many it allows this end.
 	readIn, readOut int
 }
 
-// channel is an rdma_cm event channel. Each connection and each listener has its own,
-// so that a goroutine that waits for one cannot get an event of another.
+// channel is an rdma_cm event channel. Each connection and each listener has
+// its own, so that a goroutine that waits for one does not receive an event of
+// another.
 type channel struct {
 	api *C.struct_vb_api
 	ch  *C.struct_abi_cm_channel
@@ -91,8 +92,8 @@ func (c *channel) next(ctx context.Context) (cmEvent, error) {
 	}, nil
 }
 
-// close frees the channel. Every id on it must have been destroyed, and every
-// next have returned: call fd.close first.
+// close frees the channel. First call fd.close, destroy every id on the
+// channel, and wait for every next to return.
 func (c *channel) close() {
 	c.fd.close()
 	C.vb_cm_close(c.api, c.ch)
@@ -104,7 +105,8 @@ type endpoint struct {
 	id *C.struct_abi_cm_id
 }
 
-// destroy frees the id, then the channel. The queue pair must be gone.
+// destroy frees the id, then the channel. The queue pair must have been
+// destroyed.
 func (e *endpoint) destroy() {
 	e.fd.close()
 	if e.id != nil {
@@ -114,7 +116,7 @@ func (e *endpoint) destroy() {
 }
 
 // resolve makes an endpoint for remote and waits until the kernel has bound it
-// to a device. from is the local address to bind to, or invalid.
+// to a device. from is the local address to bind to; it may be invalid.
 func (p *Provider) resolve(ctx context.Context, from netip.Addr, remote netip.AddrPort) (*endpoint, error) {
 	if err := p.refuseWithoutGUID(ctx, from, remote); err != nil {
 		return nil, err
@@ -160,7 +162,7 @@ func (e *endpoint) await(ctx context.Context, kind int) (cmEvent, error) {
 		case ev.kind == kind && ev.status == 0:
 			return ev, nil
 		case ev.kind == evAddrChange:
-			// A bond failed over. The connection stays up or fails by itself.
+			// A bond failed over. The connection remains up or fails by itself.
 		default:
 			return ev, &eventError{ev: ev}
 		}
@@ -179,8 +181,8 @@ func (e *endpoint) addrs() (local, remote netip.AddrPort) {
 	return fromC(&l), fromC(&r)
 }
 
-// port returns the number of the port that the id is bound to, and this end's GID there.
-// The GID is invalid where the id has none.
+// port returns the number of the port that the id is bound to, and this end's
+// GID there. The GID is invalid if the id has none.
 func (e *endpoint) port() (number int, gid netip.Addr) {
 	var b [16]byte
 	number = int(C.vb_id_port(e.id, (*C.uint8_t)(&b[0])))

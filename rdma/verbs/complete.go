@@ -4,8 +4,8 @@ package verbs
 
 import "gdrcp/rdma"
 
-// The methods in this file take in one completion each. The caller holds the rail's
-// pollMu.
+// Each of the methods in this file handles one completion. The caller holds the
+// rail's pollMu.
 
 // alive reports whether completions of the connection may still be delivered.
 func (c *conn) alive() bool {
@@ -14,7 +14,7 @@ func (c *conn) alive() bool {
 	return !c.closed && !c.told
 }
 
-// sent takes in a completed operation, and reports whether it filled o with a
+// sent handles a completed operation, and reports whether it filled o with a
 // completion to deliver.
 func (c *conn) sent(seq uint32, o *rdma.Completion) bool {
 	rec, ok := c.complete(seq)
@@ -25,8 +25,8 @@ func (c *conn) sent(seq uint32, o *rdma.Completion) bool {
 	return true
 }
 
-// arrived reports whether something received is to be delivered: only after the peer's
-// greeting.
+// arrived reports whether received data is to be delivered, which is so only
+// after the peer's greeting.
 func (c *conn) arrived() bool {
 	if !c.greeted {
 		c.wound(errMalformed)
@@ -35,8 +35,8 @@ func (c *conn) arrived() bool {
 	return c.alive()
 }
 
-// greetedBy takes in an immediate that came by Write. The first one must be the
-// greeting; greetedBy reports whether this one comes after the greeting.
+// greetedBy handles an immediate that arrived by Write. The first one must be
+// the greeting; greetedBy reports whether this one follows the greeting.
 func (c *conn) greetedBy(valid bool) bool {
 	if c.greeted {
 		return true
@@ -50,15 +50,15 @@ func (c *conn) greetedBy(valid bool) bool {
 	return false
 }
 
-// greetedBySend takes in a greeting that came by Send.
+// greetedBySend handles a greeting that arrived by Send.
 func (c *conn) greetedBySend(imm uint32) {
 	if c.greetedBy(imm == greetingImm) {
 		c.wound(errMalformed)
 	}
 }
 
-// failed takes in a failed completion. Only its number, status and vendor
-// error are valid.
+// failed handles a failed completion. Only its number, status and vendor error
+// are valid.
 func (c *conn) failed(seq uint32, received bool, status, vendor uint32) {
 	if !received {
 		c.complete(seq)
@@ -75,7 +75,7 @@ func (c *conn) failed(seq uint32, received bool, status, vendor uint32) {
 	defer c.mu.Unlock()
 	c.woundLocked(cause)
 	if c.recvsGone && c.done.Load() == c.posted.Load() {
-		// No completion is left that could name a cause.
+		// No completion remains that could name a cause.
 		c.schedule()
 	}
 }

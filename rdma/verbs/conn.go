@@ -22,8 +22,8 @@ import (
 
 // conn is one queue pair.
 type conn struct {
-	// far is the other end if this is the near end of a Loopback, else nil. Close of
-	// the near end closes it.
+	// far is the other end if this is the near end of a Loopback, else nil.
+	// Closing the near end closes it.
 	far           *conn
 	r             *rail
 	ep            *endpoint
@@ -32,28 +32,28 @@ type conn struct {
 	number        uint32 // of the queue pair
 	local, remote netip.AddrPort
 	port          int           // of the device
-	gid           netip.Addr    // this end's on that port; invalid where it has none
+	gid           netip.Addr    // the local GID on that port; invalid if there is none
 	lid           string        // of that port, in an InfiniBand subnet; else empty
 	imm           atomic.Uint32 // rdma.ImmKind
 	born          time.Time     // when the queue pair was made
-	heardNs       atomic.Int64  // when the peer was heard, in ns of the monotonic clock since born
+	heardNs       atomic.Int64  // when the peer was last active, in ns of the monotonic clock since born
 
 	sendQueue
 
 	// mu guards posting and what follows.
 	mu        sync.Mutex
 	closed    bool  // no more completions are delivered
-	handed    bool  // Dial or Accept has returned it
+	handed    bool  // returned by Dial or Accept
 	dying     bool  // the queue pair is in the error state
 	cause     error // the first cause that is not a flush
-	symptom   error // the first sign of the death, for which a better cause may come; or nil
+	symptom   error // the first sign of the connection's death, used if no better cause is found; or nil
 	scheduled bool  // Closed is due
 	told      bool  // Closed was delivered
 	grace     *time.Timer
-	parting   *time.Timer // until a connection that refused an access is disconnected
-	partAt    time.Time   // when that is
+	parting   *time.Timer // disconnects a connection that has refused an access
+	partAt    time.Time   // the time at which it does
 
-	// Guarded by the rail's mu. The device has said so.
+	// Guarded by the rail's mu. Set from events of the device.
 	portDown, gidGone, lidGone bool
 
 	// Guarded by the rail's pollMu.
@@ -67,39 +67,40 @@ type conn struct {
 	closeErr  error // the result of Close; set by once
 }
 
-// errMalformed is the error of a peer that breaks this package's framing.
+// errMalformed is the error for a peer that violates this package's framing.
 var errMalformed = fmt.Errorf("%w: malformed RDMA message", rdma.ErrNotGdrcp)
 
 const (
-	// flushGrace is how long a dying connection waits for a completion that names a
-	// cause. Then it counts as merely disconnected.
+	// flushGrace is how long a dying connection waits for a completion that
+	// names a cause. After that it counts as merely disconnected.
 	flushGrace = 100 * time.Millisecond
-	// refusalGrace is how long an end that has refused an access leaves the connection
-	// standing. The refusal is a packet of its own (a NAK), and the peer, which would hear of a
-	// disconnect first, would put its queue pair into the error state and never read it.
+	// refusalGrace is how long an end that has refused an access keeps the
+	// connection open. The refusal is a packet of its own (a NAK). If a
+	// disconnect reached the peer first, the peer would put its queue pair into
+	// the error state and never read the NAK.
 	refusalGrace = 50 * time.Millisecond
 	// drainTimeout bounds how long Close waits for all flushed completions, and
-	// drainIdle how long for the next one. Destroying the queue pair stops the device;
-	// later completions are dropped.
+	// drainIdle how long for the next one. Then the queue pair is destroyed,
+	// which stops the device; later completions are dropped.
 	drainTimeout = 200 * time.Millisecond
 	drainIdle    = 30 * time.Millisecond
-	// rnrTimer makes a peer that meets no posted receive try again after
-	// 0.64 ms; rdma_cm leaves the code at 0, which is 655 ms.
+	// rnrTimer makes a peer that meets no posted receive retry after 0.64 ms;
+	// rdma_cm leaves the code at 0, which is 655 ms.
 	rnrTimer = 12
 )
 
-// begin starts to watch an established endpoint.
+// begin starts to watch the events of an established endpoint.
 func (c *conn) begin() {
 	c.heardNs.Store(int64(time.Since(c.born)))
 	if c.r.dev.Transport != rdma.IWARP {
-		// If this fails, a stalled receiver only costs more time.
+		// If this fails, a stalled receiver only causes a longer delay.
 		C.vb_qp_rnr_timer(c.q, rnrTimer)
 	}
 	go c.watchEvents()
 }
 
-// hand gives the connection to its user, who from then on gets its Closed completion.
-// The error is why the connection is dead already.
+// hand gives the connection to its user, who gets its Closed completion from
+// then on. If the connection is already dead, the error is the reason.
 func (c *conn) hand() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +111,7 @@ func (c *conn) hand() error {
 	return nil
 }
 
-// watchEvents ends the connection when the connection manager says so.
+// watchEvents ends the connection when the connection manager reports its end.
 func (c *conn) watchEvents() {
 	defer close(c.watchDone)
 	for {
@@ -132,10 +133,10 @@ func (c *conn) watchEvents() {
 	}
 }
 
-// wound starts the end of the connection: the queue pair goes into the error state and
-// Closed becomes due, with the first cause that is not nil. Without one Closed is due
-// when all work was flushed or flushGrace has passed, because the completion that names
-// the cause may come after flushed ones.
+// wound starts the end of the connection: the queue pair goes into the error
+// state and Closed becomes due, with the first cause that is not nil. Without a
+// cause Closed is due when all work was flushed or flushGrace has passed,
+// because the completion that names the cause may follow flushed ones.
 func (c *conn) wound(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +172,7 @@ func (c *conn) woundLocked(cause error) {
 	}
 }
 
-// part disconnects a connection that was left standing, unless Close does.
+// part disconnects a connection that was kept open, unless Close does.
 func (c *conn) part() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,7 +194,7 @@ func (c *conn) schedule() {
 	c.r.fd.wake()
 }
 
-// why returns the reason of the connection's death. The caller holds mu.
+// why returns the reason for the connection's death. The caller holds mu.
 func (c *conn) why() error {
 	switch {
 	case c.cause != nil:
@@ -216,9 +217,9 @@ func (c *conn) tell(o *rdma.Completion) bool {
 	return true
 }
 
-// tellEndings delivers each Closed that is due and before which all earlier completions
-// have been delivered. drained says that the completion queue was just found empty. The
-// caller holds pollMu.
+// tellEndings delivers each Closed that is due and whose earlier completions
+// have all been delivered. drained means that the completion queue was just
+// found empty. The caller holds pollMu.
 func (r *rail) tellEndings(out []rdma.Completion, drained bool) int {
 	r.mu.Lock()
 	due := r.endings
@@ -248,7 +249,7 @@ func (r *rail) tellEndings(out []rdma.Completion, drained bool) int {
 	return n
 }
 
-// ImmKind returns how this end's immediates travel.
+// ImmKind returns how this end transmits immediates.
 func (c *conn) ImmKind() rdma.ImmKind { return rdma.ImmKind(c.imm.Load()) }
 
 // Local is this end's address.
@@ -257,12 +258,13 @@ func (c *conn) Local() netip.AddrPort { return c.local }
 // Remote is the peer's address.
 func (c *conn) Remote() netip.AddrPort { return c.remote }
 
-// LastHeard returns when a message or an immediate last came from the peer.
-// Acknowledgements do not count: a device sends them even for a stopped process.
+// LastHeard returns when the last message or immediate arrived from the peer.
+// Acknowledgements do not count: a device sends them even for a stopped
+// process.
 func (c *conn) LastHeard() time.Time { return c.born.Add(time.Duration(c.heardNs.Load())) }
 
-// Close ends the connection. It needs nothing from the peer, and so does not wait for a
-// stopped peer.
+// Close ends the connection. It needs no response from the peer, so it does not
+// wait for a stopped one.
 func (c *conn) Close() error {
 	c.once.Do(func() {
 		c.closeErr = c.shutdown()
@@ -273,8 +275,8 @@ func (c *conn) Close() error {
 	return c.closeErr
 }
 
-// silence stops all further completions of the connection. It returns for how long the
-// connection is to be left standing, because it has refused an access.
+// silence stops all further completions of the connection. It returns for how
+// long the connection must be kept open because it has refused an access.
 func (c *conn) silence() (standing time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -299,7 +301,8 @@ func (c *conn) shutdown() error {
 	return c.release()
 }
 
-// drain polls until everything posted has completed, or no more completions come.
+// drain polls until all posted work has completed, or no more completions
+// arrive.
 func (c *conn) drain() {
 	start := time.Now()
 	last := start
@@ -317,16 +320,17 @@ func (c *conn) drain() {
 }
 
 // drained reports whether every receive and every signalled work request has
-// completed, so that nothing of the queue pair is left in the queue.
+// completed, so that the completion queue has no entries of the queue pair.
 func (c *conn) drained() bool {
 	c.r.pollMu.Lock()
 	defer c.r.pollMu.Unlock()
 	return c.recvsGone && c.signaledDone()
 }
 
-// release destroys the queue pair, then the endpoint. Once it returns without an error
-// the device touches no memory on this connection's behalf: a destroyed queue pair does
-// nothing more, whether its flushed completions were polled or not.
+// release destroys the queue pair, then the endpoint. Once it has returned
+// without an error the device accesses no memory on behalf of this connection:
+// a destroyed queue pair does nothing more, whether or not its flushed
+// completions were polled.
 func (c *conn) release() error {
 	r := c.r
 	c.silence()

@@ -20,9 +20,9 @@ import (
 	"gdrcp/rdma"
 )
 
-// Devices lists the RDMA devices. A device on which no rail can be opened now has a
-// Problem. If no device is usable, the error is nil and every Problem is set. Opening
-// the devices the first time takes milliseconds each.
+// Devices lists the RDMA devices. A device on which no rail can be opened now
+// has a Problem. If no device is usable, the error is nil and every Problem is
+// set. The first call opens the devices, which takes milliseconds for each.
 func (p *Provider) Devices() ([]rdma.Device, error) {
 	names, err := p.ready()
 	if err != nil {
@@ -38,14 +38,15 @@ func (p *Provider) Devices() ([]rdma.Device, error) {
 	return list, nil
 }
 
-// openDevices are the devices' contexts as librdmacm holds them: protection domains and
-// queues must belong to the very context that librdmacm's ids name. When a device was
-// removed, librdmacm closes its context with the last reference. Its ids hold references,
-// and list is the reference of this openDevices. Listing takes time for each device.
+// openDevices are the devices' contexts as librdmacm holds them: protection
+// domains and queues must belong to the same context that librdmacm's ids use.
+// When a device is removed, librdmacm closes its context with the last
+// reference. Its ids hold references, and so does list on behalf of this
+// openDevices. Listing takes time for each device.
 type openDevices struct {
 	api  *C.struct_vb_api
 	list **C.struct_abi_context
-	err  error // why list is nil
+	err  error // the reason if list is nil
 }
 
 func (p *Provider) openDevices() openDevices {
@@ -54,7 +55,7 @@ func (p *Provider) openDevices() openDevices {
 	return o
 }
 
-// close gives the contexts up. Everything made from them must be gone.
+// close releases the contexts. Everything made from them must have been freed.
 func (o openDevices) close() {
 	if o.list != nil {
 		C.vb_contexts_free(o.api, o.list)
@@ -78,8 +79,8 @@ func (p *Provider) contextOf(name string, all openDevices) (*C.struct_abi_contex
 	return nil, fmt.Errorf("open device %s: %w", name, err)
 }
 
-// describe returns a listed device. Its Problem says why the device is not open, or why
-// no rail can be opened on it.
+// describe returns a listed device. Its Problem is the reason if the device is
+// not open, or if no rail can be opened on it.
 func (p *Provider) describe(name string, all openDevices) (rdma.Device, *C.struct_abi_context) {
 	d := readDevice(p.sysfs, name, &p.tables)
 	if lacksGUID(filepath.Join(p.sysfs, "class/infiniband", name)) {
@@ -106,7 +107,7 @@ type openDevice struct {
 	ctx *C.struct_abi_context // nil if the device is not usable
 }
 
-// find is describe for a name that may be no device's: then the error is
+// find is describe for a name that may be unknown: then the error is
 // rdma.ErrNoDevice. The caller closes the openDevice.
 func (p *Provider) find(name string) (rdma.Device, openDevice, error) {
 	names, err := p.ready()
@@ -136,7 +137,7 @@ func (p *Provider) queryPorts(ctx *C.struct_abi_context, d *rdma.Device) {
 	}
 }
 
-// judge returns why no rail can be opened on d, or nothing.
+// judge returns the reason why no rail can be opened on d, or an empty string.
 func judge(d rdma.Device) (problem string, reason rdma.ProbeReason) {
 	if len(d.Ports) == 0 {
 		return "it has no port", rdma.BadDevice

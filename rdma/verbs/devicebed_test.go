@@ -17,7 +17,8 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// buffer is memory with the address of one mapping, and the bytes of another.
+// buffer is memory with two mappings: the address of one is registered, and the
+// bytes are accessed through the other.
 type buffer struct {
 	addr   uint64
 	bytes  []byte
@@ -31,7 +32,7 @@ func (b *buffer) Poke(at int, src []byte) { copy(b.bytes[at:], src) }
 
 func addrOf(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
 
-// pinnable is memory that the kernel can pin, as it can a GPU's with
+// pinnable is memory that the kernel can pin, as it can pin a GPU's with
 // nvidia-peermem.
 type pinnable struct{}
 
@@ -40,9 +41,9 @@ func (pinnable) Alloc(t testing.TB, lenBytes int) rdmatest.DeviceBuffer {
 	return &buffer{addr: addrOf(mem), bytes: mem, export: func(testing.TB) int { return -1 }}
 }
 
-// untouchable is memory that the processor cannot touch at the address that is
-// registered, nor the kernel pin, and that is exported as a dma-buf by
-// /dev/udmabuf: as much of a GPU's as there is without one.
+// untouchable is memory that the processor cannot access at the registered
+// address and that the kernel cannot pin, and that /dev/udmabuf exports as a
+// dma-buf: the closest substitute for a GPU's memory.
 type untouchable struct{}
 
 func (untouchable) Alloc(t testing.TB, lenBytes int) rdmatest.DeviceBuffer {
@@ -55,7 +56,7 @@ func (untouchable) Alloc(t testing.TB, lenBytes int) rdmatest.DeviceBuffer {
 	if err := unix.Ftruncate(fd, int64(lenBytes)); err != nil {
 		t.Fatalf("make device memory: %v", err)
 	}
-	// udmabuf takes no file that could shrink.
+	// udmabuf refuses a file that could shrink.
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {
 		t.Fatalf("seal device memory: %v", err)
 	}
@@ -116,8 +117,8 @@ func deviceMemory(t *testing.T, p *Provider, g target, memory rdmatest.DeviceMem
 
 const importerEnv = "BED_VERBS_DMABUF"
 
-// needImporter makes the provider use the bed's libibverbs, by which rxe imports
-// dma-bufs and siw does not.
+// needImporter makes the provider use the bed's libibverbs, with which rxe
+// imports dma-bufs and siw does not.
 func needImporter(t *testing.T) {
 	t.Helper()
 	library := os.Getenv(importerEnv)
@@ -127,8 +128,8 @@ func needImporter(t *testing.T) {
 	t.Setenv("GDRCP_LIBIBVERBS", library)
 }
 
-// TestDeviceMemoryByDMABuf: the way of a GPU's driver that exports its memory,
-// on a device that imports it, and on one that does not.
+// TestDeviceMemoryByDMABuf registers memory exported as a dma-buf, as a GPU's
+// driver does, on a device that imports it and on one that does not.
 func TestDeviceMemoryByDMABuf(t *testing.T) {
 	needImporter(t)
 	eachTarget(t, func(t *testing.T, p *Provider, g target) {
@@ -144,8 +145,8 @@ func TestDeviceMemoryByDMABuf(t *testing.T) {
 	})
 }
 
-// TestDeviceMemoryNotImported: Debian's libibverbs does not ask the kernel for
-// rxe's and siw's sake.
+// TestDeviceMemoryNotImported: Debian's libibverbs does not pass the request to
+// the kernel for rxe and siw.
 func TestDeviceMemoryNotImported(t *testing.T) {
 	if os.Getenv(importerEnv) == "" {
 		t.Skip("of a real device it is not known whether it imports dma-bufs: run it in the bed")
@@ -158,7 +159,7 @@ func TestDeviceMemoryNotImported(t *testing.T) {
 	})
 }
 
-// importRefused registers a good dma-buf on a device that imports none.
+// importRefused registers a valid dma-buf on a device that imports none.
 func importRefused(t *testing.T, p *Provider, g target) {
 	t.Helper()
 	b := untouchable{}.Alloc(t, 1<<20)
@@ -170,7 +171,8 @@ func importRefused(t *testing.T, p *Provider, g target) {
 	}
 }
 
-// refused registers on a rail of its own what is to be told as unsupported.
+// refused registers a region that must be reported as unsupported, on a rail of
+// its own.
 func refused(t *testing.T, p *Provider, g target, region rdma.Region, number syscall.Errno, reason string) {
 	t.Helper()
 	r, err := p.Open(g.device, smallConfig)
@@ -189,8 +191,9 @@ func refused(t *testing.T, p *Provider, g target, region rdma.Region, number sys
 	}
 }
 
-// TestDeviceMemoryByAddress: the way of nvidia-peermem. To the RDMA device it is
-// a registration like any other, so one device will do unless all are wanted.
+// TestDeviceMemoryByAddress registers memory by address, as with
+// nvidia-peermem. To the RDMA device this is a registration like any other, so
+// one device suffices unless all are requested.
 func TestDeviceMemoryByAddress(t *testing.T) {
 	list := targets(t)
 	if os.Getenv("GDRCP_TEST_FULL") != "1" {
@@ -201,7 +204,7 @@ func TestDeviceMemoryByAddress(t *testing.T) {
 	}
 }
 
-// TestDeviceMemoryNotPinned: what there is without nvidia-peermem.
+// TestDeviceMemoryNotPinned: what happens without nvidia-peermem.
 func TestDeviceMemoryNotPinned(t *testing.T) {
 	eachTarget(t, func(t *testing.T, p *Provider, g target) {
 		b := untouchable{}.Alloc(t, 1<<20)

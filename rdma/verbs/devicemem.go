@@ -44,10 +44,10 @@ func registering(region rdma.Region) string {
 	return fmt.Sprintf("register %d bytes of %s", region.Len, kind)
 }
 
-// refusal is why device memory cannot be registered, in words.
+// refusal is the reason why device memory cannot be registered.
 type refusal struct {
 	text, hint string
-	// unsupported: another way may work here, but never this one.
+	// unsupported: another method may work here, but this one never will.
 	unsupported bool
 }
 
@@ -57,11 +57,11 @@ var oldLibrary = refusal{
 
 const barHint = "make the ring smaller, and see what BAR1 has left in `nvidia-smi -q -d MEMORY`"
 
-// errNotSupp is the kernel's ENOTSUPP, which user space has no name for (Linux,
-// include/linux/errno.h). Drivers let it through.
+// errNotSupp is the kernel's ENOTSUPP, which has no name in user space (Linux,
+// include/linux/errno.h). Drivers return it.
 const errNotSupp = syscall.Errno(524)
 
-// importRefusals are the reasons for which registering a dma-buf fails: those of the
+// importRefusals are the reasons why registering a dma-buf fails: those of the
 // kernel's RDMA core (Linux, drivers/infiniband/core/uverbs_std_types_mr.c), of
 // dma_buf_get and dma_buf_attach, and of the drivers at either end.
 var importRefusals = map[syscall.Errno]refusal{
@@ -93,12 +93,13 @@ var pinRefusals = map[syscall.Errno]refusal{
 	syscall.ENOMEM: {"there is no room to map the memory in", barHint, false},
 }
 
-// registerFailed describes the refusal of a registration by the kernel.
+// registerFailed describes the kernel's refusal of a registration.
 func (r *rail) registerFailed(region rdma.Region, number syscall.Errno) error {
 	op := &rdma.OpError{Op: registering(region), Device: r.dev.Name, Err: number}
 	reasons := importRefusals
 	if !importable(region) {
-		// The limit on locked memory holds for all pages except those of a dma-buf.
+		// The limit on locked memory applies to all pages except those of a
+		// dma-buf.
 		if locked := r.lockedMemory(op); region.Mem != nil || errors.Is(locked, rdma.ErrLockedMemory) {
 			return locked
 		}
@@ -112,7 +113,8 @@ func (r *rail) registerFailed(region rdma.Region, number syscall.Errno) error {
 	return op
 }
 
-// imports returns in problem why a device cannot import dma-bufs, or nothing.
+// imports returns the reason why a device cannot import dma-bufs, or an empty
+// string.
 func (p *Provider) imports(ctx *C.struct_abi_context) (problem string) {
 	if C.vb_can_import(p.api) == 0 {
 		return oldLibrary.text + ": " + oldLibrary.hint

@@ -14,10 +14,10 @@ import (
 	"gdrcp/rdma"
 )
 
-// workingDevice is a device that can be opened and registers memory. An address
-// or a descriptor of which the upper half is 0xE fails with what the lower one
-// says; a region's handle is the descriptor, or 0. Regions that are left make
-// the last call of Rail.Close fail.
+// workingDevice is a device that can be opened and registers memory. If the
+// upper half of an address or a descriptor is 0xE, registering it fails with
+// the error number in the lower half; a region's handle is the descriptor, or
+// 0. If regions are left over, the last call of Rail.Close fails.
 var workingDevice = map[string]string{
 	"ibv_query_device": `int ibv_query_device(void *c, struct abi_device_attr *a) { a->max_qp_wr = a->max_cqe = 1 << 14; return 0; }`,
 	"ibv_query_port":   `int ibv_query_port(void *c, int port, struct abi_port_attr *a) { a->active_mtu = 3; return 0; }`,
@@ -36,7 +36,7 @@ var workingDevice = map[string]string{
 			if (addr >> 32 == 0xE) { errno = (int)addr >> 16; return 0; }
 			return mr(addr, n, access, 0); }`,
 	"ibv_dereg_mr": `int ibv_dereg_mr(void *m) { live--; free(m); return 0; }`,
-	// Without EAGAIN, whatever errno held before would stand for a device that is gone.
+	// Without EAGAIN, a stale errno would look like a removed device.
 	"ibv_get_async_event": `int ibv_get_async_event(void *c, void *e) { errno = EAGAIN; return -1; }`,
 }
 
@@ -45,8 +45,9 @@ const oneContext = `static struct { char ops[16]; int node, transport; char name
 	if (!c.device) { c.device = (void *)&d; c.async_fd = eventfd(0, 0); }
 	return list;`
 
-// importer is what registers a dma-buf, and says of descriptor -1 what probe
-// is. It keeps the address that peers name, where the real one keeps the offset.
+// importer defines a function that registers a dma-buf, and answers probe for
+// descriptor -1. It keeps the address that peers use, where the real one keeps
+// the offset.
 func importer(probe string) string {
 	return `static void *mr(uint64_t, size_t, int, int);
 		void *ibv_reg_dmabuf_mr(void *pd, uint64_t offset, size_t n, uint64_t iova, int fd, int access) {
@@ -55,7 +56,7 @@ func importer(probe string) string {
 			return mr(iova, n, access, fd); }`
 }
 
-// fakeDevice opens the device of a library that has what functions define.
+// fakeDevice opens the device of a library with the given functions.
 func fakeDevice(t *testing.T, node string, functions map[string]string) (*Provider, error) {
 	t.Helper()
 	all := maps.Clone(workingDevice)
@@ -97,11 +98,11 @@ func fakeRailBy(t *testing.T, node string, functions map[string]string, w rdma.W
 const (
 	aRoCE  = "1: CA"
 	anRNIC = "4: RNIC"
-	// gpuAddr lies where no memory of this process does.
+	// gpuAddr is not mapped in this process.
 	gpuAddr = uint64(0x7f00_0000_3000)
 )
 
-// dmaBuf is device memory exported as a dma-buf, 3 pages into it.
+// dmaBuf is device memory exported as a dma-buf, at an offset of 3 pages.
 func dmaBuf(fd int) rdma.Region {
 	return rdma.Region{Addr: gpuAddr, Len: 1 << 20, DMABufFD: fd, DMABufOffset: 0x3000}
 }
@@ -111,7 +112,7 @@ func TestProbeOfDMABufs(t *testing.T) {
 	cases := []struct {
 		name     string
 		function string
-		problem  string // "": it imports
+		problem  string // "": it can import
 	}{
 		{"Imports", importer("EBADF"), ""},
 		{"DriverDoesNot", importer("EOPNOTSUPP"), "driver does not import dma-bufs"},
@@ -141,8 +142,8 @@ func TestProbeOfDMABufs(t *testing.T) {
 	}
 }
 
-// TestRegisterDeviceMemory: what the library is asked for, and what is made of
-// its answer.
+// TestRegisterDeviceMemory checks the calls into the library and how their
+// results are handled.
 func TestRegisterDeviceMemory(t *testing.T) {
 	withoutTargets(t)
 	pinned := rdma.Region{Addr: gpuAddr, Len: 1 << 20, DMABufFD: -1}
@@ -228,8 +229,8 @@ func TestDeviceMemoryRefused(t *testing.T) {
 	if _, err := fakeRail(t, aRoCE, nil).Register(dmaBuf(7), 0); !errors.Is(err, rdma.ErrUnsupported) || !strings.Contains(err.Error(), "IBVERBS_1.12") {
 		t.Errorf("an old library: %v", err)
 	}
-	// The registration for Reads fails: the one before it must not stay, which
-	// closing the rail would tell.
+	// The registration for Reads fails: the one before it must be removed, or
+	// closing the rail would fail.
 	reads := dmaBuf(7)
 	reads.Addr, reads.DMABufOffset = 0x7f00_0000_0000, 0xE000
 	sink := fakeRail(t, anRNIC, map[string]string{"ibv_reg_dmabuf_mr": importer("EBADF")})
@@ -238,7 +239,7 @@ func TestDeviceMemoryRefused(t *testing.T) {
 	}
 }
 
-// TestDeviceMemoryIsNotRead: only host memory is given to the device by value.
+// TestDeviceMemoryIsNotRead: only host memory is passed to the device inline.
 func TestDeviceMemoryIsNotRead(t *testing.T) {
 	const readable = 4 // VB_READABLE
 	for _, device := range []bool{false, true} {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// All devices are listed, however many there are, with one list of contexts for all: each
-// costs librdmacm a look at every device.
+// All devices are listed, however many there are, from one list of contexts:
+// for each list librdmacm looks at every device.
 func TestManyDevices(t *testing.T) {
 	withoutTargets(t)
 	const devices = 72

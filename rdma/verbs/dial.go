@@ -20,25 +20,26 @@ import (
 )
 
 const (
-	// connectTimeout bounds Dial and Accept. rdma_cm itself gives up after
+	// connectTimeout bounds Dial and Accept. rdma_cm itself times out after
 	// about 98 s on RoCE.
 	connectTimeout = 10 * time.Second
-	// retryCount is how often a device sends again without an answer; 7 is the largest
-	// value. Soft-RoCE takes it to mean forever: the heartbeat finds dead peers.
+	// retryCount is how often a device retransmits without an answer; 7 is the
+	// largest value. Soft-RoCE interprets it as infinite: there the heartbeat
+	// detects dead peers.
 	retryCount = 7
-	// rnrRetryCount 7 means forever: a receive is always posted soon, and the heartbeat
-	// finds a peer that has stopped for good.
+	// rnrRetryCount 7 means forever: a receive is always posted soon, and the
+	// heartbeat detects a peer that has stopped for good.
 	rnrRetryCount = 7
-	// portTries is how many ports are tried when any port will do. rdma_cm takes a port
-	// that none of its own ids has, but an iWARP device shares the ports with TCP
-	// sockets, of which rdma_cm knows nothing.
+	// portTries is how many ports are tried if any port will do. rdma_cm picks
+	// a port that none of its own ids has, but an iWARP device shares the ports
+	// with TCP sockets, which rdma_cm does not consider.
 	portTries = 8
 )
 
 var errConnectTimeout = errors.New("the peer did not answer in time")
 
-// attempt is the context of one Dial or Accept: it ends with the caller's,
-// with the rail, and after connectTimeout.
+// attempt returns the context of one Dial or Accept: it ends with the caller's
+// context, with the rail, and after connectTimeout.
 func (r *rail) attempt(ctx context.Context) (context.Context, func()) {
 	ctx, expire := context.WithTimeoutCause(ctx, connectTimeout, errConnectTimeout)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -77,8 +78,8 @@ func (r *rail) Dial(ctx context.Context, remote netip.AddrPort, privateData []by
 	return c, nil
 }
 
-// dial connects a queue pair, and does not hand it to the user yet. It takes over the
-// berth, also on an error.
+// dial connects a queue pair without handing it to the user yet. It takes
+// ownership of the berth, even on an error.
 func (r *rail) dial(ctx context.Context, remote netip.AddrPort, data []byte, b berth) (*conn, error) {
 	ctx, done := r.attempt(ctx)
 	defer done()
@@ -93,10 +94,10 @@ func (r *rail) dial(ctx context.Context, remote netip.AddrPort, data []byte, b b
 	return c, err
 }
 
-// isPortTaken reports whether an iWARP device may have failed because of the port that
-// rdma_cm took: TCP has the port, or (EADDRNOTAVAIL, __inet_check_established in
-// Linux's net/ipv4/inet_hashtables.c) has or remembers a connection from that port to
-// the same peer.
+// isPortTaken reports whether an iWARP device may have failed because of the
+// port that rdma_cm took: TCP uses the port, or (EADDRNOTAVAIL,
+// __inet_check_established in Linux's net/ipv4/inet_hashtables.c) has a
+// connection, possibly in TIME-WAIT, from that port to the same peer.
 func isPortTaken(err error) bool {
 	return errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL)
 }
@@ -133,9 +134,9 @@ func (r *rail) dialFromAnyPort(ctx context.Context, remote netip.AddrPort, data 
 	return c, nil
 }
 
-// resolve makes an endpoint bound to the rail's device. It first lets the kernel
-// choose, which knows the routes. If the kernel chooses another device, resolve tries
-// each of the rail's addresses as the source.
+// resolve makes an endpoint bound to the rail's device. It first lets the
+// kernel choose by its routes. If the kernel chooses another device, resolve
+// tries each of the rail's addresses as the source.
 func (r *rail) resolve(ctx context.Context, remote netip.AddrPort) (*endpoint, error) {
 	ep, err := r.p.resolve(ctx, netip.Addr{}, remote)
 	other := ""
@@ -165,7 +166,7 @@ func (r *rail) resolve(ctx context.Context, remote netip.AddrPort) (*endpoint, e
 	return nil, fmt.Errorf("%s is reached through %s and not through %s: %w", remote, other, r.dev.Name, rdma.ErrNoDevice)
 }
 
-// route sets the options that must be set before the route is known, and resolves the
+// route sets the options that must precede route resolution, and resolves the
 // route.
 func (r *rail) route(ctx context.Context, ep *endpoint) error {
 	if err := r.setWire(ep); err != nil {
@@ -178,10 +179,10 @@ func (r *rail) route(ctx context.Context, ep *endpoint) error {
 	return err
 }
 
-// setWire sets how an id's packets travel (rdma_set_option(3)). On RoCE a passive end
-// uses the type of service of the request.
+// setWire configures the id's packets (rdma_set_option(3)). On RoCE the passive
+// end uses the type of service of the request.
 func (r *rail) setWire(ep *endpoint) error {
-	// Kernels before 5.1 and iWARP have no such timeout.
+	// Kernels before 5.1 and iWARP do not support this timeout.
 	C.vb_id_ack_timeout(r.api, ep.id, C.int(cmp.Or(r.cfg.Wire.AckTimeout, rdma.DefaultAckTimeout)))
 	if r.cfg.Wire.TOS == 0 {
 		return nil
@@ -192,10 +193,11 @@ func (r *rail) setWire(ep *endpoint) error {
 	return nil
 }
 
-// connect sends the request to the peer and waits for the answer. asked is closed when
-// rdma_connect(3) has returned; the connection must not be freed before. On Soft-iWARP
-// that call returns when the TCP connection stands, or when the kernel gives up after
-// minutes, whatever becomes of ctx.
+// connect sends the request to the peer and waits for the answer. asked is
+// closed when rdma_connect(3) has returned; the connection must not be freed
+// before. On Soft-iWARP that call returns when the TCP connection is
+// established, or when the kernel times out after minutes, even if ctx has
+// ended.
 func (r *rail) connect(ctx context.Context, c *conn, data []byte) (asked <-chan struct{}, err error) {
 	p := C.struct_vb_conn_param{
 		retry: retryCount, rnr_retry: rnrRetryCount,
@@ -222,9 +224,9 @@ func (r *rail) connect(ctx context.Context, c *conn, data []byte) (asked <-chan 
 	return returned, err
 }
 
-// abandon frees a connection that was never established. It drops the error of the
-// freeing, which would only hide the cause. The kernel lets go of an iWARP connection
-// only when the peer has answered, or 10 s after the TCP connection was made: nobody
+// abandon frees a connection that was never established. It ignores errors,
+// which would only hide the cause. The kernel frees an iWARP connection only
+// when the peer has answered, or 10 s after the TCP connection was made: nobody
 // waits for that, and the last abandoned connection frees the rest of the rail.
 func (r *rail) abandon(ctx context.Context, c *conn, asked <-chan struct{}) {
 	if ctx.Err() == nil || r.dev.Transport != rdma.IWARP {
@@ -233,7 +235,7 @@ func (r *rail) abandon(ctx context.Context, c *conn, asked <-chan struct{}) {
 		return
 	}
 	r.mu.Lock()
-	delete(r.live, c) // so Close will not end it
+	delete(r.live, c) // so that Close does not close it
 	r.mu.Unlock()
 	r.abandoned.Add(1)
 	go func() {
@@ -243,7 +245,7 @@ func (r *rail) abandon(ctx context.Context, c *conn, asked <-chan struct{}) {
 	}()
 }
 
-// connectFailed describes the end of a connection attempt.
+// connectFailed describes a failed connection attempt.
 func (r *rail) connectFailed(remote netip.AddrPort, err error) error {
 	var ev *eventError
 	if errors.As(err, &ev) {

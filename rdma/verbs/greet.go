@@ -17,14 +17,15 @@ import (
 	"gdrcp/rdma"
 )
 
-// unsupportedErrno is a device's error for a work request that it does not support.
+// unsupportedErrno is a device's error for an unsupported work request.
 const unsupportedErrno = syscall.EOPNOTSUPP
 
 func isUnsupported(err error) bool {
 	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOSYS)
 }
 
-// greet posts this end's first work request. It finds out how immediates travel.
+// greet posts this end's first work request. It finds out whether the device
+// has Write with immediate.
 func (c *conn) greet() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,15 +54,16 @@ func (c *conn) greet() error {
 }
 
 const (
-	// nudgeAfter is how long a greeting may stay without an answer.
+	// nudgeAfter is how long to wait for an answer to a greeting before each
+	// nudge.
 	nudgeAfter = 50 * time.Millisecond
-	// maxNudges stays within the peer's spare receives.
+	// maxNudges keeps within the peer's spare receives.
 	maxNudges = recvMargin - 1
 )
 
-// nudge sends something that the peer's provider drops. An accepting siw now and then
-// misses data that came while it was switching its socket to RDMA, until more data
-// comes.
+// nudge sends a message that the peer's provider ignores. An accepting siw
+// sometimes misses data that arrived while it was switching its socket to RDMA,
+// until more data arrives.
 func (c *conn) nudge() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,8 +77,9 @@ func (c *conn) nudge() {
 	}
 }
 
-// awaitGreeting waits until the peer has greeted. It polls, because no goroutine may be
-// in Wait yet. Unless nudge is nil, awaitGreeting calls it now and then.
+// awaitGreeting waits until the peer has greeted. It polls, because no
+// goroutine may be in Wait yet. Unless nudge is nil, awaitGreeting calls it
+// from time to time.
 func (c *conn) awaitGreeting(ctx context.Context, nudge func()) error {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -102,7 +105,7 @@ func (c *conn) awaitGreeting(ctx context.Context, nudge func()) error {
 	}
 }
 
-// death returns why the connection is dead, or nil.
+// death returns the reason why the connection is dead, or nil.
 func (c *conn) death() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

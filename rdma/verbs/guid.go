@@ -14,20 +14,21 @@ import (
 	"gdrcp/rdma"
 )
 
-// noGUID is the problem of a device whose node GUID is 0. librdmacm looks devices up by
-// their GUID, takes 0 for no device, and dereferences the missing one when the kernel has
-// resolved an address over it (ucma_process_addr_resolved).
+// noGUID is the problem of a device whose node GUID is 0. librdmacm looks
+// devices up by their GUID, takes 0 to mean no device, and dereferences a null
+// pointer when the kernel has resolved an address over such a device
+// (ucma_process_addr_resolved).
 const noGUID = "its node GUID is 0, so librdmacm cannot use it: give the virtual function a node GUID (`ip link set PF vf N node_guid GUID`) and bind it to its driver again"
 
-// lacksGUID reports whether a device of sysfs has the node GUID 0.
+// lacksGUID reports whether a device in sysfs has the node GUID 0.
 func lacksGUID(dir string) bool {
 	guid := strings.ReplaceAll(readLine(dir, "node_guid"), ":", "")
 	return guid != "" && strings.Trim(guid, "0") == ""
 }
 
-// refuseWithoutGUID returns an error if the kernel would resolve remote over a device
-// whose node GUID is 0: librdmacm must not receive that event. from is the source
-// address, or invalid.
+// refuseWithoutGUID returns an error if the kernel would resolve remote over a
+// device whose node GUID is 0: librdmacm must not receive that event. from is
+// the source address; it may be invalid.
 func (p *Provider) refuseWithoutGUID(ctx context.Context, from netip.Addr, remote netip.AddrPort) error {
 	dirs, _ := filepath.Glob(filepath.Join(p.sysfs, "class/infiniband/*"))
 	dirs = slices.DeleteFunc(dirs, func(dir string) bool { return !lacksGUID(dir) })
@@ -37,7 +38,7 @@ func (p *Provider) refuseWithoutGUID(ctx context.Context, from netip.Addr, remot
 	if !from.IsValid() {
 		var ok bool
 		if from, ok = sourceOf(ctx, remote); !ok {
-			return nil // no route: the kernel says why
+			return nil // no route: the kernel will report why
 		}
 	}
 	for _, dir := range dirs {

@@ -13,11 +13,12 @@ import (
 	"gdrcp/rdma"
 )
 
-// A device without a node GUID is listed with the reason, cannot be opened, and an address
-// that is reached over it never comes to librdmacm, which would crash.
+// A device without a node GUID is listed with the reason and cannot be opened,
+// and an address that is reached over it is never passed to librdmacm, which
+// would crash.
 func TestDeviceWithoutGUID(t *testing.T) {
 	withoutTargets(t)
-	const inLibrary = "bad file descriptor" // if librdmacm was asked
+	const inLibrary = "bad file descriptor" // if librdmacm was called
 	fake{deviceList: oneDevice, contexts: "errno = EIO; return 0;", functions: map[string]string{
 		"rdma_create_event_channel": `void *rdma_create_event_channel(void) { errno = EBADF; return 0; }`,
 	}}.build(t)

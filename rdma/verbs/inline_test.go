@@ -13,8 +13,9 @@ import (
 	"gdrcp/rdma"
 )
 
-// fakeCM is a librdmacm whose every step succeeds at once. limit is the body that looks at
-// the wished-for attributes a of a queue pair, post that of ibv_post_send for each wr.
+// fakeCM is a librdmacm whose every step succeeds immediately. limit is the
+// body that inspects the requested attributes a of a queue pair, and post that
+// of ibv_post_send for each wr.
 func fakeCM(limit, post string) map[string]string {
 	return map[string]string{
 		"rdma_get_devices": `
@@ -72,8 +73,9 @@ func dialFake(t *testing.T, limit, post string) error {
 	return err
 }
 
-// TestInlineRefusedWithoutErrno: bnxt_re of rdma-core 60 and earlier takes 96 bytes, and
-// returns NULL for more without a word in errno (bnxt_re_check_qp_limits).
+// TestInlineRefusedWithoutErrno: bnxt_re of rdma-core 60 and earlier accepts 96
+// bytes, and for more returns NULL without setting errno
+// (bnxt_re_check_qp_limits).
 func TestInlineRefusedWithoutErrno(t *testing.T) {
 	withoutTargets(t)
 	if err := dialFake(t, `if (a->cap.max_inline_data > 96) return -1;`, ``); err != nil {
@@ -81,8 +83,8 @@ func TestInlineRefusedWithoutErrno(t *testing.T) {
 	}
 }
 
-// TestInlineRefusedWithAnotherErrno: a driver may refuse inline data with any error. An
-// error that has another cause remains.
+// TestInlineRefusedWithAnotherErrno: a driver may refuse inline data with any
+// error. An error with another cause is returned.
 func TestInlineRefusedWithAnotherErrno(t *testing.T) {
 	withoutTargets(t)
 	for _, number := range []string{"ENOTSUP", "524"} {
@@ -95,8 +97,9 @@ func TestInlineRefusedWithAnotherErrno(t *testing.T) {
 	}
 }
 
-// TestLessInlineGranted: hns (HIP08) makes the queue pair, and says in the attributes that it
-// takes 32 bytes. More in a work request is EINVAL (check_inl_data_len).
+// TestLessInlineGranted: hns (HIP08) makes the queue pair, and reports in the
+// attributes that it accepts 32 bytes. More in a work request is EINVAL
+// (check_inl_data_len).
 func TestLessInlineGranted(t *testing.T) {
 	withoutTargets(t)
 	err := dialFake(t, `if (a->cap.max_inline_data > 32) a->cap.max_inline_data = 32;`,

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// backlog is how many requests the kernel holds.
+	// backlog is the number of requests that the kernel queues.
 	backlog = 128
 	// maxPending is how many requests may wait for Accept. Further requests are
 	// rejected as busy.
@@ -32,14 +32,15 @@ type listener struct {
 	addr    netip.AddrPort
 	pending chan *request
 	closed  chan struct{}
-	done    chan struct{} // the goroutine has ended
-	err     error         // why, before closed; set before done
+	done    chan struct{} // closed when the goroutine has ended
+	err     error         // the reason, if it ended before closed was set; set before done
 	once    sync.Once
 }
 
-// Listen accepts connections on one address, or on every device if addr is unspecified.
-// iWARP devices take the type of service of accepted connections from the listener
-// (Linux, drivers/infiniband/hw: cxgb4, irdma); RoCE devices do not need that.
+// Listen accepts connections on one address, or on every device if addr is
+// unspecified. iWARP devices use the listener's type of service for accepted
+// connections (Linux, drivers/infiniband/hw: cxgb4, irdma); RoCE devices do not
+// need that.
 func (p *Provider) Listen(addr netip.AddrPort, w rdma.Wire) (rdma.Listener, error) {
 	if _, err := p.ready(); err != nil {
 		return nil, err
@@ -87,7 +88,7 @@ func listenError(addr netip.AddrPort, err error) error {
 	return op
 }
 
-// receive takes in requests until Close.
+// receive handles requests until Close.
 func (l *listener) receive() {
 	defer close(l.done)
 	for {
@@ -106,7 +107,7 @@ func (l *listener) receive() {
 	}
 }
 
-// take turns an event into a pending request, or refuses it.
+// take turns an event into a pending request, or rejects it.
 func (l *listener) take(ev cmEvent) {
 	data, err := decodePrivate(ev.data)
 	var version errWireVersion
@@ -149,7 +150,7 @@ func reject(api *C.struct_vb_api, id *C.struct_abi_cm_id, code rdma.RejectCode) 
 	C.vb_id_reject(api, id, (*C.uint8_t)(&b[0]), C.int(len(b)))
 }
 
-// Addr is where it listens.
+// Addr is the address that it listens on.
 func (l *listener) Addr() netip.AddrPort { return l.addr }
 
 // Accept waits for a request.
@@ -171,7 +172,7 @@ func (l *listener) Accept(ctx context.Context) (rdma.Request, error) {
 	}
 }
 
-// Close stops listening and refuses the waiting requests.
+// Close stops listening and rejects the waiting requests.
 func (l *listener) Close() error {
 	l.once.Do(func() {
 		close(l.closed)

@@ -13,8 +13,8 @@ import (
 	"gdrcp/rdma"
 )
 
-// TestListenerIsMarked: an id has its type of service before it listens. The fake's
-// rdma_listen answers by what it has.
+// TestListenerIsMarked: the type of service of an id is set before it listens.
+// The fake's rdma_listen fails with an errno that depends on it.
 func TestListenerIsMarked(t *testing.T) {
 	withoutTargets(t)
 	fake{deviceList: oneDevice, functions: map[string]string{

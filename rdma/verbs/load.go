@@ -26,7 +26,7 @@ import (
 )
 
 // Provider gives access to this machine's RDMA devices. The zero value is not
-// usable; see [New].
+// usable; use [New].
 type Provider struct {
 	spin       time.Duration
 	sysfs, dev string
@@ -37,27 +37,27 @@ type Provider struct {
 	loadErr error
 
 	mu      sync.Mutex
-	rails   map[*rail]struct{} // open ones
+	rails   map[*rail]struct{} // the open ones
 	watches map[*C.struct_abi_context]*watch
 	pads    map[*C.struct_abi_context]*keyPad
 
-	opened atomic.Uint32 // rails
+	opened atomic.Uint32 // number of rails opened so far
 }
 
 // Option changes a default of a Provider.
 type Option func(*Provider)
 
-// WithSpin sets how long Rail.Wait polls at most before it sleeps. The default is 50 µs, or 0
-// if GOMAXPROCS is 2 or less: then spinning takes a processor from the program that
-// Wait waits for.
+// WithSpin sets how long Rail.Wait polls at most before it sleeps. The default
+// is 50 µs, or 0 if GOMAXPROCS is 2 or less: then spinning would take a
+// processor from the program that Wait waits for.
 func WithSpin(d time.Duration) Option {
 	return func(p *Provider) { p.spin = d }
 }
 
 var _ rdma.Provider = (*Provider)(nil)
 
-// New returns a provider. It touches neither libraries nor devices until one
-// of its methods is called.
+// New returns a provider. It uses neither libraries nor devices until one of
+// its methods is called.
 func New(opts ...Option) *Provider {
 	p := &Provider{
 		sysfs:   "/sys",
@@ -124,7 +124,7 @@ func envOr(name, fallback string) string {
 	return fallback
 }
 
-// ready loads the libraries and checks step by step what else a device needs. It
+// ready loads the libraries and checks the other requirements step by step. It
 // returns the names of the devices, at least one.
 func (p *Provider) ready() ([]string, error) {
 	api, err := p.libraries()
@@ -174,8 +174,9 @@ func noDeviceList(err error) error {
 	}
 }
 
-// checkNodes distinguishes a missing rdma_cm node from a forbidden one. A node that
-// opens says nothing about devices, so checkNodes runs after the devices were listed.
+// checkNodes distinguishes a missing rdma_cm node from a forbidden one. A node
+// that can be opened does not imply a device, so checkNodes runs after the
+// devices were listed.
 func (p *Provider) checkNodes() error {
 	node := filepath.Join(p.dev, "rdma_cm")
 	f, err := os.OpenFile(node, os.O_RDWR, 0)
@@ -198,10 +199,10 @@ func (p *Provider) checkNodes() error {
 	return &rdma.ProbeError{Reason: rdma.NoKernel, Detail: err.Error(), Hint: "modprobe rdma_ucm"}
 }
 
-// nodeProblem returns why the device's file cannot be opened, or nil. With any, it
-// returns the problem of another device's file if the device's own file has none. The
-// libraries turn every reason into ENODEV, and librdmacm may then offer no device at
-// all. sysfs lists the files.
+// nodeProblem returns why the device's file cannot be opened, or nil. If any is
+// true, it returns the problem of another device's file if the device's own
+// file has none. The libraries turn every reason into ENODEV, and librdmacm may
+// then offer no device at all. The files are listed in sysfs.
 func (p *Provider) nodeProblem(device string, any bool) error {
 	nodes, _ := filepath.Glob(filepath.Join(p.sysfs, "class/infiniband_verbs/uverbs*"))
 	var other error
@@ -224,7 +225,7 @@ func (p *Provider) nodeProblem(device string, any bool) error {
 	return other
 }
 
-// errno turns the C half's 0 or -errno into an error.
+// errno converts the 0 or -errno of the C code to an error.
 func errno(rc C.int) error {
 	if rc >= 0 {
 		return nil

@@ -19,14 +19,14 @@ import (
 	"gdrcp/rdma"
 )
 
-// fake describes a pair of libraries without any device behind them.
+// fake describes a pair of libraries without a device.
 type fake struct {
 	deviceList string // body of ibv_get_device_list
 	contexts   string // body of rdma_get_devices
 	without    string // a symbol that is missing
-	oldVersion bool   // libibverbs has IBVERBS_1.0 alone
-	// functions are further definitions, by name. Of the optional ones the
-	// library has those alone.
+	oldVersion bool   // libibverbs has only IBVERBS_1.0
+	// functions are further definitions, by name. Of the optional functions the
+	// library has only those.
 	functions map[string]string
 }
 
@@ -36,7 +36,7 @@ const oneDevice = `static struct { char ops[16]; int node, transport; char name[
 //go:embed table.h
 var tableH string
 
-// symbols reads out of table.h which functions a library must have.
+// symbols reads from table.h which functions a library must have.
 func symbols(t *testing.T, macro string) []string {
 	t.Helper()
 	_, rest, ok := strings.Cut(tableH, "#define "+macro+"(X)")
@@ -54,7 +54,7 @@ func symbols(t *testing.T, macro string) []string {
 	return names
 }
 
-// withoutTargets skips a test that compiles libraries, where devices are named.
+// withoutTargets skips a test that compiles libraries if devices are named.
 func withoutTargets(t *testing.T) {
 	t.Helper()
 	if os.Getenv(targetsEnv) != "" {
@@ -109,7 +109,7 @@ func (f fake) build(t *testing.T) {
 	t.Setenv("GDRCP_LIBRDMACM", compile(t, dir, "librdmacm", source(cm), script("RDMACM_1.0", cm, "")))
 }
 
-// script is a linker's version script, without which dlvsym finds nothing.
+// script returns a linker's version script, without which dlvsym finds nothing.
 func script(version string, names []string, parent string) string {
 	return version + " { global: " + strings.Join(names, "; ") + "; local: *; } " + parent + ";\n"
 }
@@ -134,7 +134,7 @@ func TestProbeErrors(t *testing.T) {
 	cases := []struct {
 		name   string
 		fake   fake
-		node   string // what /dev/infiniband/rdma_cm is: "", "file"
+		node   string // what /dev/infiniband/rdma_cm is: "" (missing) or "file"
 		reason rdma.ProbeReason
 		detail string
 	}{
@@ -161,7 +161,7 @@ func TestProbeErrors(t *testing.T) {
 	}
 }
 
-// checkProbe asks every method of a provider that cannot work.
+// checkProbe calls every method of a provider that cannot work.
 func checkProbe(t *testing.T, p *Provider, reason rdma.ProbeReason, detail string) {
 	t.Helper()
 	somewhere := netip.MustParseAddrPort("192.0.2.1:7474")
@@ -193,7 +193,7 @@ func TestNoLibrary(t *testing.T) {
 	checkProbe(t, New(), rdma.NoLibrary, missing)
 }
 
-// TestDeviceThatDoesNotOpen: it is listed, with the reason.
+// TestDeviceThatDoesNotOpen: it is listed with the reason.
 func TestDeviceThatDoesNotOpen(t *testing.T) {
 	withoutTargets(t)
 	fake{deviceList: oneDevice, contexts: "errno = EACCES; return 0;"}.build(t)
@@ -212,8 +212,8 @@ func TestDeviceThatDoesNotOpen(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(p.sysfs, "class/infiniband_verbs/uverbs3"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// Its file, or another's, says more than librdmacm does. A directory can
-	// be opened for writing by nobody, root included.
+	// The state of its file, or another's, is more specific than librdmacm's
+	// error. Nobody, not even root, can open a directory for writing.
 	if err := os.Mkdir(filepath.Join(p.dev, "uverbs3"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -18,12 +18,14 @@ import (
 	"gdrcp/rdma"
 )
 
-// loopbackTokenBytes is the length of the token that marks the rail's own request.
+// loopbackTokenBytes is the length of the token that identifies the rail's own
+// request.
 const loopbackTokenBytes = 16
 
-// Loopback connects the rail to itself over rdma_cm, in the same way on InfiniBand,
-// RoCE and iWARP: it listens on an address of its own device for as long as that takes,
-// and dials that address. The far end is never handed out, so nobody gets its Closed.
+// Loopback connects the rail to itself over rdma_cm, in the same way on
+// InfiniBand, RoCE and iWARP: it listens temporarily on an address of its own
+// device, and dials that address. The far end is never handed out, so its
+// Closed is not delivered.
 func (r *rail) Loopback(ctx context.Context) (rdma.Conn, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
@@ -71,8 +73,8 @@ func (r *rail) listenToItself() (rdma.Listener, error) {
 	return nil, err
 }
 
-// connectToItself makes both ends. An error of one ends the other's attempt. It takes
-// over the berths, also on an error.
+// connectToItself makes both ends. An error at one end cancels the other's
+// attempt. connectToItself takes ownership of the berths, even on an error.
 func (r *rail) connectToItself(ctx context.Context, listener rdma.Listener, near, far berth) (*conn, error) {
 	token := make([]byte, loopbackTokenBytes)
 	_, _ = rand.Read(token) // never fails (crypto/rand)
@@ -113,8 +115,8 @@ func (r *rail) connectToItself(ctx context.Context, listener rdma.Listener, near
 	return nil, err
 }
 
-// acceptItself accepts the request that shows the token, and refuses others. It takes
-// over the berth, also on an error.
+// acceptItself accepts the request that carries the token, and rejects others.
+// It takes ownership of the berth, even on an error.
 func (r *rail) acceptItself(ctx context.Context, listener rdma.Listener, token []byte, far berth) (*conn, error) {
 	for {
 		got, err := listener.Accept(ctx)

@@ -15,9 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMarkedPackets looks at a network interface while somebody else copies over
-// it by RoCE or iWARP (tests/program/two-guests): what is sent and what comes must
-// have the types of service that GDRCP_TEST_MARKED says after the interface's name.
+// TestMarkedPackets captures packets on a network interface while another
+// program copies over it by RoCE or iWARP (tests/program/two-guests): outgoing
+// and incoming packets must have the types of service that GDRCP_TEST_MARKED
+// lists after the interface's name.
 func TestMarkedPackets(t *testing.T) {
 	name, values, ok := strings.Cut(os.Getenv("GDRCP_TEST_MARKED"), "=")
 	if !ok {
@@ -67,15 +68,17 @@ func TestMarkedPackets(t *testing.T) {
 	}
 }
 
-// isRoCE is whether an IPv4 packet is of a queue pair by RoCE, data or
-// acknowledgement. That of the connection manager is number 1, and not of the class.
+// isRoCE reports whether an IPv4 packet belongs to a RoCE queue pair, as data
+// or acknowledgement. Queue pair 1 belongs to the connection manager, whose
+// packets are not marked.
 func isRoCE(packet []byte) bool {
 	const roce, manager = 4791, 1
 	return packet[9] == unix.IPPROTO_UDP && binary.BigEndian.Uint16(packet[22:]) == roce && binary.BigEndian.Uint32(packet[32:])&0xffffff != manager
 }
 
-// isIWARP is whether an IPv4 packet is of a TCP connection to where a server listens
-// by RDMA. What ends one may be sent by a socket that is none any more.
+// isIWARP reports whether an IPv4 packet belongs to a TCP connection to an RDMA
+// server's port. The packets that end a connection are ignored, because they
+// may be sent after its socket is gone.
 func isIWARP(packet []byte) bool {
 	const listens, finOrReset = 7474, 0x05
 	ports := [2]uint16{binary.BigEndian.Uint16(packet[20:]), binary.BigEndian.Uint16(packet[22:])}

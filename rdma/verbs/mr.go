@@ -28,14 +28,14 @@ type mr struct {
 	addr       uint64
 	len        int
 	lkey, rkey uint32
-	// sinkLKey is the key under which Reads land.
+	// sinkLKey is the key used as the target of Reads.
 	sinkLKey uint32
 	sink     *C.struct_abi_mr // a separate registration for Reads, or nil
 	access   rdma.Access
-	device   bool // memory that the processor does not touch
+	device   bool // memory that the processor does not access
 	relaxed  bool
-	// orderingRefused: the region cannot have relaxed ordering, and could be registered
-	// without.
+	// orderingRefused: the region was refused with relaxed ordering, and could
+	// be registered without it.
 	orderingRefused bool
 	closed          atomic.Bool
 	once            sync.Once
@@ -44,11 +44,12 @@ type mr struct {
 
 // Register pins memory and registers it with the device.
 //
-// On iWARP hardware the data of a Read lands as a write by the peer, so its target must
-// grant that right. A region with LocalWrite alone is then registered a second time for
-// Reads, so that the key that the peer is given grants no more than the caller asked
-// for. But each Read shows the peer the second key (RFC 5040, 5.3). siw checks for
-// LocalWrite and needs no second registration.
+// On iWARP hardware the data of a Read lands as a write by the peer, so its
+// target must grant that right. A region with LocalWrite alone is then
+// registered a second time for Reads, so that the key given to the peer grants
+// no more than the caller requested. But each Read shows the peer the second
+// key (RFC 5040, 5.3). siw checks for LocalWrite and needs no second
+// registration.
 func (r *rail) Register(region rdma.Region, access rdma.Access) (rdma.MR, error) {
 	if err := r.registrable(region); err != nil {
 		return nil, err
@@ -84,9 +85,10 @@ func (r *rail) Register(region rdma.Region, access rdma.Access) (rdma.MR, error)
 	return m, nil
 }
 
-// register makes one registration, with relaxed ordering where that is wanted. Where auto
-// wants it, and the device refuses it, the registration is without. Where the user wants it,
-// register finds out whether that is what the device refuses.
+// register makes one registration, with relaxed ordering if that is wanted. If
+// auto wants it and the device refuses it, register retries without. If the
+// user wants it, register finds out whether relaxed ordering is the reason for
+// the refusal.
 func (m *mr) register(region rdma.Region, access rdma.Access) (out *C.struct_abi_mr, rc C.int) {
 	flags := accessFlags(access)
 	if access&rdma.Unordered == 0 || !relaxes(m.rail.cfg.Wire.Ordering, m.device) {
@@ -106,7 +108,7 @@ func (m *mr) register(region rdma.Region, access rdma.Access) (out *C.struct_abi
 	return nil, rc
 }
 
-// registerBy makes one registration, in the way that the region calls for.
+// registerBy makes one registration, by the method that the region calls for.
 func (m *mr) registerBy(region rdma.Region, flags C.int) (out *C.struct_abi_mr, rc C.int) {
 	r, addr, bytes := m.rail.c, C.uint64_t(m.addr), C.size_t(m.len)
 	if importable(region) {
@@ -149,8 +151,9 @@ func (m *mr) Len() int { return m.len }
 // Relaxed reports whether the region has relaxed ordering.
 func (m *mr) Relaxed() bool { return m.relaxed }
 
-// Close deregisters the memory. It blocks while pages are unpinned. Soft-iWARP's driver does
-// not wait for the copy of a packet that it is landing (siw_proc_write, Linux 6.12).
+// Close deregisters the memory. It blocks while pages are unpinned.
+// Soft-iWARP's driver does not wait for a packet that it is copying to the
+// region (siw_proc_write, Linux 6.12).
 func (m *mr) Close() error {
 	m.once.Do(func() {
 		m.closed.Store(true)
@@ -169,11 +172,11 @@ func (m *mr) Close() error {
 	return m.err
 }
 
-// lockedMemory turns an ENOMEM of an operation that pins pages (regions, buffers of
-// queues) into rdma.ErrLockedMemory, with the limit and how to raise it, unless this
-// process is exempt from the limit.
+// lockedMemory converts an ENOMEM of an operation that pins pages (regions,
+// buffers of queues) to rdma.ErrLockedMemory, with the limit and how to raise
+// it, unless this process is exempt from the limit.
 func (r *rail) lockedMemory(op *rdma.OpError) error {
-	// siw knows no exemption (Linux 6.1, siw_umem_get and siw_reg_user_mr).
+	// siw grants no exemption (Linux 6.1, siw_umem_get and siw_reg_user_mr).
 	if !errors.Is(op.Err, syscall.ENOMEM) || (!r.size.siw && rdma.MayLockAll()) {
 		return op
 	}
@@ -182,7 +185,7 @@ func (r *rail) lockedMemory(op *rdma.OpError) error {
 	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &lim) == nil {
 		limit = fmt.Sprintf("%d bytes", lim.Cur)
 		if lim.Cur == math.MaxUint64 {
-			// Then the machine's memory ran out.
+			// Otherwise the machine ran out of memory.
 			return op
 		}
 	}

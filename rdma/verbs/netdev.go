@@ -17,9 +17,10 @@ import (
 	"gdrcp/rdma"
 )
 
-// netdev is a network interface that sysfs names for an RDMA port. The interface may be
-// in another network namespace. Then an interface of that name in this process's
-// namespace is a different one: ips or mac show that.
+// netdev is a network interface that sysfs names for an RDMA port. The
+// interface may be in another network namespace. Then an interface of that name
+// in this process's namespace is a different one, which is detected by ips or
+// mac.
 type netdev struct {
 	name string
 	// ips are the interface's addresses that the port has (RoCE). Nil: unknown.
@@ -28,11 +29,11 @@ type netdev struct {
 	mac net.HardwareAddr
 }
 
-// netdevs lists the network interfaces of a port, from the most reliable source that
-// names any: the interfaces of the port's GIDs (RoCE; iWARP on current kernels), those
-// of the same PCI function with the port's number (InfiniBand; iWARP NICs), or the
-// interface from whose MAC address the device's GUID was made (software iWARP on older
-// kernels).
+// netdevs lists the network interfaces of a port, from the most reliable source
+// that lists any: the interfaces of the port's GIDs (RoCE; iWARP on current
+// kernels), those of the same PCI function with the port's number (InfiniBand;
+// iWARP NICs), or the interface from whose MAC address the device's GUID was
+// made (software iWARP on older kernels).
 func netdevs(sysfs, dir, port string, number int, iwarp bool, tables *gidTables) []netdev {
 	if list := tables.netdevs(port, iwarp); len(list) > 0 {
 		return list
@@ -58,9 +59,9 @@ func netdevs(sysfs, dir, port string, number int, iwarp bool, tables *gidTables)
 	return list
 }
 
-// withMaster returns the interface of a directory of sysfs, and the bond that it is a slave
-// of: a bond of IPoIB interfaces has the addresses, and its slaves have none. The GIDs of
-// RoCE name bonds and VLANs themselves.
+// withMaster returns the interface of a directory in sysfs, and its bond if it
+// is a slave of one: a bond of IPoIB interfaces has the addresses, and its
+// slaves have none. The GIDs of RoCE name bonds and VLANs themselves.
 func withMaster(sysfs, dir string) []netdev {
 	list := []netdev{netdevAt(dir)}
 	if master, err := os.Readlink(filepath.Join(dir, "master")); err == nil {
@@ -69,7 +70,7 @@ func withMaster(sysfs, dir string) []netdev {
 	return list
 }
 
-// netdevAt returns the interface of a directory of sysfs.
+// netdevAt returns the interface of a directory in sysfs.
 func netdevAt(dir string) netdev {
 	mac, err := net.ParseMAC(readLine(dir, "address"))
 	if err != nil {
@@ -78,12 +79,12 @@ func netdevAt(dir string) netdev {
 	return netdev{name: filepath.Base(dir), mac: mac}
 }
 
-// gidTables keeps the interfaces of ports' GIDs for a moment: they are asked for several
-// times while a connection is made, and a table has up to a thousand files. A nil gidTables
-// keeps none.
+// gidTables caches the interfaces of ports' GIDs for a short time: they are
+// needed several times while a connection is made, and a table has up to a
+// thousand files. A nil gidTables caches nothing.
 type gidTables struct {
 	mu     sync.Mutex
-	byPort map[string]gidTable // by the port's directory
+	byPort map[string]gidTable // keyed by the port's directory
 }
 
 type gidTable struct {
@@ -91,8 +92,8 @@ type gidTable struct {
 	list   []netdev
 }
 
-// gidTableAge is for how long a table that was read counts. An address that comes or goes
-// is noticed that much later.
+// gidTableAge is how long a table is cached. A new or removed address is
+// noticed that much later.
 const gidTableAge = 500 * time.Millisecond
 
 func (g *gidTables) netdevs(port string, iwarp bool) []netdev {
@@ -141,9 +142,9 @@ func netdevsOfGIDs(port string, iwarp bool) (list []netdev) {
 	return list
 }
 
-// addrs lists the addresses that the interface has in this network namespace: none if
-// it is in another. IPv6 link-local addresses mean nothing to a peer; they are
-// listed, with their zone, only if there are no others.
+// addrs lists the addresses that the interface has in this network namespace:
+// none if it is in another. IPv6 link-local addresses are of no use to a peer;
+// they are listed, with their zone, only if there are no others.
 func (d netdev) addrs() []netip.Addr {
 	ifi, err := net.InterfaceByName(d.name)
 	if err != nil || (len(d.mac) > 0 && len(ifi.HardwareAddr) > 0 && !bytes.Equal(d.mac, ifi.HardwareAddr)) {
@@ -162,8 +163,8 @@ func (d netdev) addrs() []netip.Addr {
 		ip := prefix.Addr().Unmap()
 		switch {
 		case d.ips != nil && !slices.Contains(d.ips, ip):
-			// The address belongs to another interface, or the device has not taken it
-			// up.
+			// The address belongs to another interface, or the device has no
+			// GID for it.
 		case rdma.NeedsZone(ip):
 			local = append(local, ip.WithZone(d.name))
 		default:

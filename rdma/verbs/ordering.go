@@ -11,8 +11,8 @@ import (
 	"gdrcp/rdma"
 )
 
-// relaxes reports whether a region of host memory, or of a device's, is to have relaxed
-// ordering.
+// relaxes reports whether to register a region, in host memory or in a
+// device's, with relaxed ordering.
 func relaxes(o rdma.Ordering, ofDevice bool) bool {
 	switch o {
 	case rdma.OrderingRelaxed:
@@ -24,10 +24,11 @@ func relaxes(o rdma.Ordering, ofDevice bool) bool {
 	return ofDevice && device || !ofDevice && host
 }
 
-// fasterRelaxed reports for which memory a processor is known to be faster with relaxed
-// ordering. AMD's are with all memory from Zen on (150 against 200 Gb/s, UCX issue 8062).
-// Intel's are from Sapphire Rapids on with a device's memory (16 against 40 GB/s, UCX
-// issue 10955), but not with their own, whose latency gets worse (UCX issue 11532).
+// fasterRelaxed reports for which memory a processor is known to be faster with
+// relaxed ordering. AMD's are with all memory since Zen (150 against 200 Gb/s,
+// UCX issue 8062). Intel's are with a device's memory since Sapphire Rapids (16
+// against 40 GB/s, UCX issue 10955), but not with their own, whose latency gets
+// worse (UCX issue 11532).
 func fasterRelaxed(vendor cpuid.Vendor, family, model int) (host, device bool) {
 	const (
 		zen = 0x17 // family
@@ -47,7 +48,8 @@ func fasterRelaxed(vendor cpuid.Vendor, family, model int) (host, device bool) {
 	return false, false
 }
 
-// refusesOrdering reports whether a registration may have failed because of the flag alone.
+// refusesOrdering reports whether a registration may have failed because of the
+// ordering flag alone.
 func refusesOrdering(number syscall.Errno) bool {
 	switch number {
 	case syscall.EINVAL, syscall.EOPNOTSUPP, syscall.EPROTONOSUPPORT, syscall.ENOSYS:
@@ -56,8 +58,8 @@ func refusesOrdering(number syscall.Errno) bool {
 	return false
 }
 
-// orderingRefused is the error of a region that cannot have the relaxed ordering that was
-// asked for.
+// orderingRefused is the error for a region that cannot have the requested
+// relaxed ordering.
 func (r *rail) orderingRefused(number syscall.Errno) error {
 	return &rdma.OpError{
 		Op: "register memory with relaxed ordering", Device: r.dev.Name, Err: fmt.Errorf("%w: %w", rdma.ErrUnsupported, number),

@@ -16,7 +16,8 @@ import (
 // relaxedFlag is IBV_ACCESS_RELAXED_ORDERING.
 const relaxedFlag = 1 << 20
 
-// orderingLibrary is what asks for relaxed ordering, or refuses it.
+// orderingLibrary is a library that records a request for relaxed ordering, or
+// refuses it.
 func orderingLibrary(refusal string) map[string]string {
 	body := `return mr(addr, n, access, 0);`
 	if refusal != "" {
@@ -68,7 +69,7 @@ func TestRelaxedOrdering(t *testing.T) {
 				return
 			}
 			defer m.Close()
-			asked := m.(*mr).lkey&relaxedFlag != 0 // the library's key is what it was asked for
+			asked := m.(*mr).lkey&relaxedFlag != 0 // the library returns the flags as the key
 			if m.Relaxed() != c.want || asked != c.want {
 				t.Errorf("relaxed: %v, asked of the library: %v, want %v", m.Relaxed(), asked, c.want)
 			}
@@ -116,8 +117,8 @@ func TestProcessorsThatAreFasterRelaxed(t *testing.T) {
 	}
 }
 
-// A real device takes relaxed ordering, or says that it does not; with auto it registers in
-// any case.
+// A real device accepts relaxed ordering, or reports that it does not; with
+// auto the registration succeeds in any case.
 func TestRelaxedOrderingOfDevices(t *testing.T) {
 	eachTarget(t, func(t *testing.T, p *Provider, at target) {
 		for _, o := range []rdma.Ordering{rdma.OrderingAuto, rdma.OrderingRelaxed} {

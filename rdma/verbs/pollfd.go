@@ -22,8 +22,8 @@ type pollFD struct {
 	closed atomic.Bool
 }
 
-// newPollFD duplicates fd, which must be non-blocking: the mode belongs to
-// the open file and so holds for both.
+// newPollFD duplicates fd, which must be non-blocking: the mode belongs to the
+// open file description and so applies to both.
 func newPollFD(fd int, name string) (*pollFD, error) {
 	dup, _, e := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_DUPFD_CLOEXEC, 0)
 	if e != 0 {
@@ -32,7 +32,7 @@ func newPollFD(fd int, name string) (*pollFD, error) {
 	f := os.NewFile(dup, name)
 	raw, err := f.SyscallConn()
 	if err == nil {
-		// This fails if the poller did not take the descriptor.
+		// This fails if the poller did not accept the descriptor.
 		err = f.SetReadDeadline(time.Time{})
 	}
 	if err != nil {
@@ -42,19 +42,19 @@ func newPollFD(fd int, name string) (*pollFD, error) {
 	return &pollFD{file: f, raw: raw}, nil
 }
 
-// past is a deadline that wakes a reader at once.
+// past is a deadline that wakes a reader immediately.
 var past = time.Unix(1, 0)
 
-// wake makes a read under way, or the next one, return errWoken. The caller stores the
-// reason for the wake before.
+// wake makes a running read, or the next one, return errWoken. The caller first
+// stores the reason for the wake.
 func (p *pollFD) wake() { _ = p.file.SetReadDeadline(past) }
 
 // errWoken is the error of read after wake.
 var errWoken = errors.New("woken")
 
-// read parks until consume returns true. consume must itself take the event off the
-// descriptor: Go's poller is edge-triggered, and would not report an event that is left
-// there again.
+// read parks until consume returns true. consume must itself read the event
+// from the descriptor: Go's poller is edge-triggered, and would not report an
+// unread event again.
 func (p *pollFD) read(consume func(uintptr) bool) error {
 	err := p.raw.Read(consume)
 	switch {
@@ -63,8 +63,8 @@ func (p *pollFD) read(consume func(uintptr) bool) error {
 	case p.closed.Load():
 		return rdma.ErrClosed
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		// Reset the deadline before the caller looks at the reason for the wake, so
-		// that no later wake is lost.
+		// Reset the deadline before the caller checks the reason for the wake,
+		// so that no later wake is lost.
 		if err := p.file.SetReadDeadline(time.Time{}); err != nil {
 			return rdma.ErrClosed
 		}
@@ -73,7 +73,8 @@ func (p *pollFD) read(consume func(uintptr) bool) error {
 	return err
 }
 
-// readContext is read that also ends with ctx, with its cause.
+// readContext is read with a context: it also ends with ctx, and returns its
+// cause.
 func (p *pollFD) readContext(ctx context.Context, consume func(uintptr) bool) error {
 	stop := context.AfterFunc(ctx, p.wake)
 	defer stop()
@@ -87,8 +88,8 @@ func (p *pollFD) readContext(ctx context.Context, consume func(uintptr) bool) er
 	}
 }
 
-// close wakes a reader and returns when it has left. It leaves the library's
-// own descriptor open.
+// close wakes a reader and returns when the reader has returned. It leaves the
+// library's own descriptor open.
 func (p *pollFD) close() {
 	if !p.closed.Swap(true) {
 		_ = p.file.Close()

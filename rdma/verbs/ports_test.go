@@ -14,8 +14,8 @@ import (
 
 const portRange = "/proc/sys/net/ipv4/ip_local_port_range"
 
-// TestPortsSharedWithTCP listens and connects where TCP has a fifth of the ports
-// that rdma_cm may take.
+// TestPortsSharedWithTCP listens and connects while TCP uses a fifth of the
+// ports that rdma_cm may pick.
 func TestPortsSharedWithTCP(t *testing.T) {
 	if !rdmaRequired() {
 		t.Skip("narrows the ports of the machine down: run tests/bed/run-tests")
@@ -41,7 +41,7 @@ func TestPortsSharedWithTCP(t *testing.T) {
 			}
 			defer l.Close()
 		}
-		// Thirty ports: by luck alone one run in 800 needs none again.
+		// Thirty ports: one run in 800 needs no retry by chance.
 		cfg := rdma.RailConfig{Conns: 2, SendDepth: 4, RecvDepth: 4, MsgBytes: 1024, WriteBytes: 4096}
 		l := newLink(t, p, g, cfg, 4096)
 		for range 15 {

@@ -18,22 +18,22 @@ import (
 	"gdrcp/rdma"
 )
 
-// sendQueue accounts for the operations under way on a queue pair. They are numbered in
-// the order of posting, and the device completes them in that order, so that one
-// signalled completion frees every operation before it.
+// sendQueue accounts for the outstanding operations of a queue pair. They are
+// numbered in the order of posting, and the device completes them in that
+// order, so that one signalled completion frees every operation before it.
 type sendQueue struct {
 	rail     *rail
-	depth    int  // operations that the engine may have under way
-	oneWay   bool // nothing may be posted that gives the other end a completion
-	hwDepth  int  // work requests that the device takes
+	depth    int  // operations that the engine may have outstanding
+	oneWay   bool // operations that would deliver a completion at the other end are refused
+	hwDepth  int  // work requests that the device accepts
 	ops      []C.struct_vb_op
 	buffers  []byte // send buffers, stride apart
 	stride   int
-	records  []record      // by number modulo len(records)
-	wrap     uint64        // the device knows operations by their number modulo this
-	posted   atomic.Uint64 // operations handed to the device
-	done     atomic.Uint64 // operations completed
-	hwDone   atomic.Uint64 // work requests completed
+	records  []record      // indexed by number modulo len(records)
+	wrap     uint64        // the device gets the numbers of operations modulo this
+	posted   atomic.Uint64 // number of operations passed to the device
+	done     atomic.Uint64 // number of operations completed
+	hwDone   atomic.Uint64 // number of work requests completed
 	hwPosted uint64
 	// Operations and work requests posted since the last signalled operation.
 	quietOps, quietWRs int
@@ -41,30 +41,30 @@ type sendQueue struct {
 	afterRead          bool
 }
 
-// record is the part of an operation that its completion needs.
+// record is what the completion of an operation needs to know about it.
 type record struct {
 	id    uint64
-	hwEnd uint64 // work requests posted up to and with this operation
+	hwEnd uint64 // number of work requests posted up to and including this operation
 	quiet bool
 }
 
 func (s *sendQueue) init(r *rail, slots, hwDepth int, ops []C.struct_vb_op, buffers []byte, stride int) {
 	s.rail = r
-	s.depth = slots - 1 // less one for the greeting
+	s.depth = slots - 1 // minus one for the greeting
 	s.hwDepth = hwDepth
 	s.ops = ops
 	s.buffers = buffers
 	s.stride = stride
 	s.records = make([]record, slots)
-	// A multiple of their count, so that records, and the buffers in C, follow each other also
-	// where the numbers that fit in a work request's id begin anew.
+	// It is a multiple of their count, so that records, and the buffers in C,
+	// remain consecutive when the numbers in work request ids wrap around.
 	s.wrap = 1 << 32 / uint64(slots) * uint64(slots)
 }
 
-// toDevice is the number by which the device knows an operation.
+// toDevice returns the number of an operation as the device gets it.
 func (s *sendQueue) toDevice(seq uint64) uint32 { return uint32(seq % s.wrap) }
 
-// Post hands over work requests, all of them in one call into C.
+// Post posts work requests, all of them in one call into C.
 func (c *conn) Post(wrs []rdma.WR) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,12 +85,12 @@ func (c *conn) Post(wrs []rdma.WR) (int, error) {
 	if n == 0 {
 		return 0, err
 	}
-	// Store this before the device gets the operations, so that a goroutine that polls
-	// a completion sees it.
+	// Store this before the operations are passed to the device, so that a
+	// goroutine that polls a completion sees it.
 	c.posted.Store(start + uint64(n))
 	if rc := C.vb_qp_post(c.q, C.int(n)); rc != 0 {
-		// The connection may be ending at this moment: a completion or an event about
-		// that is a better cause. siw returns ENOTCONN then.
+		// The connection may be ending at this moment: a completion or an event
+		// is a better cause. siw returns ENOTCONN then.
 		if err := errno(rc); !errors.Is(err, syscall.ENOTCONN) && c.symptom == nil {
 			c.symptom = &rdma.OpError{Op: "post to", Device: c.r.dev.Name, Peer: c.remote, Err: err, Hint: bugHint}
 		}
@@ -100,7 +100,7 @@ func (c *conn) Post(wrs []rdma.WR) (int, error) {
 	return n, err
 }
 
-// stage puts one work request at place i of ops, as operation seq.
+// stage puts one work request into ops[i], as operation seq.
 func (s *sendQueue) stage(wr *rdma.WR, i int, seq uint64, kind rdma.ImmKind) error {
 	under := int(seq - s.done.Load())
 	room := s.depth
@@ -123,8 +123,9 @@ func (s *sendQueue) stage(wr *rdma.WR, i int, seq uint64, kind rdma.ImmKind) err
 		at := int(seq%uint64(len(s.records)))*s.stride + C.VB_TAG_BYTES
 		copy(s.buffers[at:], wr.Msg)
 	}
-	// iWARP may answer a Read after carrying out work requests that were posted later
-	// (RFC 5040, 5.5); the fence holds those back. Reads need no fence between them.
+	// iWARP may answer a Read after executing work requests that were posted
+	// later (RFC 5040, 5.5); the fence holds those back. Reads need no fence
+	// between them.
 	if s.afterRead && wr.Op != rdma.OpRead && s.rail.dev.Transport == rdma.IWARP {
 		op.flags |= C.VB_FENCED
 	}
@@ -149,8 +150,8 @@ var (
 	errOneWay     = fmt.Errorf("post: a loopback connection delivers no messages and no immediates: %w", rdma.ErrUnsupported)
 )
 
-// fill checks wr and describes it in op. It returns how many of the device's work
-// requests wr takes.
+// fill checks wr and describes it in op. It returns the number of the device's
+// work requests that wr needs.
 func (s *sendQueue) fill(op *C.struct_vb_op, wr *rdma.WR, kind rdma.ImmKind) (int, error) {
 	if s.oneWay && (wr.Op == rdma.OpSend || wr.Op == rdma.OpWriteImm) {
 		return 0, errOneWay
@@ -207,9 +208,9 @@ func (s *sendQueue) fill(op *C.struct_vb_op, wr *rdma.WR, kind rdma.ImmKind) (in
 	return pieces, nil
 }
 
-// stageOwn accounts for one of this package's own operations, which is signalled and
-// takes one work request. It returns the number by which the device is to know it, or false
-// if there is no room.
+// stageOwn accounts for one of this package's own operations, which is
+// signalled and takes one work request. It returns its number for the device,
+// or false if there is no room.
 func (s *sendQueue) stageOwn() (uint32, bool) {
 	seq := s.posted.Load()
 	if int(seq-s.done.Load()) >= len(s.records) || s.hwPosted-s.hwDone.Load() >= uint64(s.hwDepth) {
@@ -223,8 +224,9 @@ func (s *sendQueue) stageOwn() (uint32, bool) {
 	return s.toDevice(seq), true
 }
 
-// complete notes that the operation that the device knows by that number, and all before it,
-// are done, and returns its record, or false if the device names one that is not under way.
+// complete records that the operation with the device's number, and all before
+// it, are done. It returns the operation's record, or false if no such
+// operation is outstanding.
 func (s *sendQueue) complete(number uint32) (record, bool) {
 	posted, done := s.posted.Load(), s.done.Load()
 	if uint64(number) >= s.wrap {

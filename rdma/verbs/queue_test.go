@@ -13,15 +13,15 @@ import (
 
 func TestFit(t *testing.T) {
 	cfg := rdma.RailConfig{Conns: 4, SendDepth: 32, RecvDepth: 60, MsgBytes: 64, WriteBytes: 1 << 20}
-	const perWrite = 5 // four pieces and the Send that stands for an immediate
-	// Of each two: one end with the shortest queue for 16 operations, one with
+	const perWrite = 5 // four pieces and the Send that carries the immediate
+	// For each two: one end with the shortest queue for 16 operations, one with
 	// the greeting, and four receives each.
 	const loopbacks = 2 * (17 + 4 + 1 + 4)
 	cases := []struct {
 		name           string
 		change         func(*rdma.RailConfig)
 		maxWR, maxCQE  int
-		sends, entries int // 0: it must not fit
+		sends, entries int // 0: it must be refused
 	}{
 		{"Roomy", nil, 1 << 15, 1 << 20, 32*perWrite + 1, 4 * (32*perWrite + 1 + 64)},
 		{"ShortQueue", nil, 100, 1 << 20, 100, 4 * (100 + 64)},
@@ -79,7 +79,7 @@ func TestCheckConfig(t *testing.T) {
 	}
 }
 
-// testQueue is a send queue without a device behind it, greeted.
+// testQueue returns a send queue without a device, after the greeting.
 func testQueue(depth, hwDepth int) (*sendQueue, *mr) {
 	r := &rail{
 		cfg:  rdma.RailConfig{SendDepth: depth, MsgBytes: 32, WriteBytes: 1 << 20},
@@ -91,7 +91,7 @@ func testQueue(depth, hwDepth int) (*sendQueue, *mr) {
 	return s, &mr{rail: r, len: 4 << 20, access: rdma.LocalWrite}
 }
 
-// post stages one work request and hands it to nobody.
+// post stages one work request without posting it.
 func (s *sendQueue) post(wr rdma.WR) error {
 	seq := s.posted.Load()
 	err := s.stage(&wr, 0, seq, rdma.ImmWrite)
@@ -113,7 +113,7 @@ func TestDepthCountsOperations(t *testing.T) {
 	if err := s.post(send); !errors.Is(err, rdma.ErrQueueFull) {
 		t.Fatalf("one more than the depth: %v", err)
 	}
-	s.complete(0) // the greeting makes no room for the engine
+	s.complete(0) // completing the greeting makes no room for the engine
 	if err := s.post(send); !errors.Is(err, rdma.ErrQueueFull) {
 		t.Fatalf("one more than the depth, behind the greeting: %v", err)
 	}
@@ -128,7 +128,8 @@ func TestDepthCountsOperations(t *testing.T) {
 	}
 }
 
-// TestDeviceQueueNeverOverflows: long writes take several of its places.
+// TestDeviceQueueNeverOverflows: long writes take several places of the
+// device's queue.
 func TestDeviceQueueNeverOverflows(t *testing.T) {
 	s, m := testQueue(64, 10)
 	long := rdma.WR{Op: rdma.OpWriteImm, Local: m, Len: 1 << 20} // four pieces
@@ -149,7 +150,8 @@ func TestDeviceQueueNeverOverflows(t *testing.T) {
 	}
 }
 
-// TestQuietWorkIsSignalledNowAndThen: or the queue would fill for ever.
+// TestQuietWorkIsSignalledNowAndThen: otherwise the queue would remain full for
+// ever.
 func TestQuietWorkIsSignalledNowAndThen(t *testing.T) {
 	const depth = 16
 	s, m := testQueue(depth, 1000)
@@ -158,7 +160,7 @@ func TestQuietWorkIsSignalledNowAndThen(t *testing.T) {
 		if err := s.post(wr); err != nil {
 			t.Fatalf("quiet write %d: %v", i, err)
 		}
-		// The device completes what was signalled, at once.
+		// The device immediately completes signalled work.
 		if s.lastSignaled == s.posted.Load()-1 {
 			if rec, ok := s.complete(s.toDevice(s.lastSignaled)); !ok || !rec.quiet {
 				t.Fatalf("record of %d: %+v, %t", s.lastSignaled, rec, ok)
@@ -167,8 +169,8 @@ func TestQuietWorkIsSignalledNowAndThen(t *testing.T) {
 	}
 }
 
-// TestNumbersBeginAnew: an id of a work request has room for 32 bits of a number. Where the
-// numbers begin anew, each operation still has a record, and a buffer, of its own.
+// TestNumbersBeginAnew: a work request's id has room for 32 bits of the number.
+// After a wrap-around, each operation still has its own record and buffer.
 func TestNumbersBeginAnew(t *testing.T) {
 	const depth = 128
 	s, _ := testQueue(depth, 1000)
@@ -184,7 +186,7 @@ func TestNumbersBeginAnew(t *testing.T) {
 		}
 		for i := range uint64(depth) {
 			seq := s.toDevice(first + i)
-			at := int(seq) % (depth + 1) * s.stride // as send_buffer in qp.c has it
+			at := int(seq) % (depth + 1) * s.stride // the formula of send_buffer in qp.c
 			if got := s.buffers[at : at+s.stride]; !bytes.Contains(got, []byte{byte(i)}) {
 				t.Errorf("the buffer of operation %d has %v", first+i, got)
 			}
@@ -203,8 +205,8 @@ func TestNumbersBeginAnew(t *testing.T) {
 	}
 }
 
-// TestLongestAccessAlwaysFits: in the shortest queue that fit allows, behind
-// whatever quiet work was posted before and is not signalled.
+// TestLongestAccessAlwaysFits: even in the shortest queue that fit allows,
+// after any amount of quiet, unsignalled work.
 func TestLongestAccessAlwaysFits(t *testing.T) {
 	cfg := rdma.RailConfig{Conns: 1, SendDepth: 4, RecvDepth: 4, MsgBytes: 32, WriteBytes: 1 << 20}
 	short := sizes{splitBytes: splitBytes}

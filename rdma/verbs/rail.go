@@ -42,33 +42,33 @@ type rail struct {
 	conns  []*conn // by slot
 	stash  []rdma.Completion
 	comps  []C.struct_vb_comp
-	msgs   []byte // aliased by Completion.Msg
+	msgs   []byte // Completion.Msg points into it
 	spare  *pumpBuffers
 	polled uint64 // completions polled so far
 
 	sleeper sleeper
-	spinner spinner // of the goroutine in Wait
+	spinner spinner // used by the goroutine in Wait
 
 	ending atomic.Int32 // conns in endings
 	mu     sync.Mutex
-	// endings are the conns whose Closed is to be delivered.
+	// endings are the conns whose Closed is yet to be delivered.
 	endings []*conn
 	closed  atomic.Bool     // set with mu held
-	life    context.Context // ends with Close
+	life    context.Context // ends on Close
 	end     context.CancelFunc
-	busy    sync.WaitGroup // Dial, Accept and Register under way
-	// abandoned counts the connections that the kernel has not let go of, and for which
-	// nobody waits. None is added once busy is done.
+	busy    sync.WaitGroup // running Dials, Accepts and Registers
+	// abandoned counts the connections that the kernel has not freed yet, and
+	// for which nobody waits. None is added once busy is done.
 	abandoned sync.WaitGroup
 	live      map[*conn]struct{}
 	mrs       map[*mr]struct{}
 	berths    berths
 }
 
-// sizes are a rail's counts and sizes in the device's terms.
+// sizes are a rail's counts and sizes in terms of the device.
 type sizes struct {
-	conn       depths // of a Conn of the engine
-	near, far  depths // of the ends of a Loopback
+	conn       depths // for a Conn of the engine
+	near, far  depths // for the ends of a Loopback
 	cqe        int
 	splitBytes int
 	readIn     int
@@ -78,21 +78,22 @@ type sizes struct {
 	siw         bool
 }
 
-// depths are how much one queue pair may have under way.
+// depths are the numbers of requests that one queue pair may have outstanding.
 type depths struct {
-	ops        int // operations, with the greeting
-	sends      int // work requests of the device for them
-	leastSends int // least useful number of sends
+	ops        int // operations, including the greeting
+	sends      int // the device's work requests for them
+	leastSends int // minimum useful number of sends
 	recvs      int
 }
 
-// entries is how many completion queue entries a queue pair may take: on an error
-// unsignalled work requests complete too.
+// entries is the maximum number of completion queue entries of a queue pair:
+// after an error unsignalled work requests complete too.
 func (d depths) entries() int { return d.sends + d.recvs }
 
 const (
-	// splitBytes is the length into which a long access is cut: several work requests
-	// keep a device's pipeline fuller than one (256 KiB measured best).
+	// splitBytes is the length of the pieces into which a long access is split:
+	// several work requests keep a device's pipeline fuller than one (256 KiB
+	// measured best).
 	splitBytes = 256 << 10
 	// siwSplitBytes is the same for Soft-iWARP, which has no pipeline to fill and
 	// completes each work request with an event.
@@ -104,13 +105,13 @@ const (
 	maxWriteBytes = 1 << 30
 	// maxConns is the largest number that fits a work request's id.
 	maxConns = 1 << 12
-	// siwVendor is the vendor of Soft-iWARP, siwZeroCopyBytes its SENDPAGE_THRESH
-	// (Linux, drivers/infiniband/sw/siw), one page or more.
+	// siwVendor is the vendor ID of Soft-iWARP, siwZeroCopyBytes its
+	// SENDPAGE_THRESH (Linux, drivers/infiniband/sw/siw), one page or more.
 	siwVendor        = 0x626d74
 	siwZeroCopyBytes = 4096
-	// maxReads is how many RDMA Reads may be under way on a queue pair.
+	// maxReads is how many RDMA Reads may be outstanding on a queue pair.
 	maxReads = 4
-	// abandonedWait is how long Close waits for the kernel to let go of abandoned
+	// abandonedWait is how long Close waits for the kernel to free abandoned
 	// connections.
 	abandonedWait = time.Second
 )
@@ -179,9 +180,10 @@ func (r *rail) open() error {
 	return nil
 }
 
-// nextVector is the completion vector of a rail. Rails take them in turn, so that not all
-// interrupts come to one processor; of a device with more vectors than its node has
-// processors only the first, which drivers give to those (mlx5, irdma).
+// nextVector returns the completion vector for a rail. Rails use them in turn,
+// so that not all interrupts go to one processor. If a device has more vectors
+// than its node has processors, only the first ones are used, because drivers
+// (mlx5, irdma) assign those to the node's processors.
 func (p *Provider) nextVector(r *rail) int {
 	n := int(r.ctx.num_comp_vectors)
 	hardware, _ := hardwareOf(filepath.Join(p.sysfs, "class/infiniband", r.dev.Name))
@@ -202,9 +204,10 @@ func checkConfig(cfg rdma.RailConfig) error {
 	return cfg.Check(maxWriteBytes)
 }
 
-// measure fits cfg into the device's limits. The send queue may become shorter than
-// SendDepth writes of the longest size need; then Post returns ErrQueueFull earlier.
-// The receives are promised to the peer, and measure never cuts them.
+// measure fits cfg to the device's limits. The send queue may become shorter
+// than SendDepth writes of the longest size need; then Post returns
+// ErrQueueFull earlier. The number of receives is promised to the peer, so
+// measure never reduces it.
 func (p *Provider) measure(ctx *C.struct_abi_context, d rdma.Device, cfg rdma.RailConfig) (sizes, error) {
 	var lim C.struct_vb_limits
 	if rc := C.vb_query_device(p.api, ctx, &lim); rc != 0 {
@@ -227,15 +230,15 @@ func (p *Provider) measure(ctx *C.struct_abi_context, d rdma.Device, cfg rdma.Ra
 	return s, s.fit(cfg, int(lim.max_qp_wr), int(lim.max_cqe))
 }
 
-// perWrite returns how many of the device's work requests the longest access needs,
-// including the Send that stands for an immediate.
+// perWrite returns how many of the device's work requests the longest access
+// needs, including the Send that carries an immediate.
 func (s *sizes) perWrite(cfg rdma.RailConfig) int {
 	return (cfg.WriteBytes+s.splitBytes-1)/s.splitBytes + 1
 }
 
-// leastSends returns the shortest useful send queue for depth operations: quiet work
-// requests may keep a quarter of the queue until the next signalled one, and the
-// longest access must fit into the rest.
+// leastSends returns the minimum useful length of the send queue for depth
+// operations: quiet work requests may occupy a quarter of the queue until the
+// next signalled one, and the longest access must fit into the rest.
 func (s *sizes) leastSends(cfg rdma.RailConfig, depth int) int {
 	return max((4*(s.perWrite(cfg)+1)+2)/3, depth+1)
 }
@@ -264,8 +267,8 @@ func (s *sizes) fit(cfg rdma.RailConfig, maxWR, maxCQE int) error {
 // Device describes the device as it was at Open.
 func (r *rail) Device() rdma.Device { return r.dev }
 
-// enter begins an operation that Close waits for. The caller calls r.busy.Done at its
-// end.
+// enter begins an operation that Close waits for. At its end the caller calls
+// r.busy.Done.
 func (r *rail) enter() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -276,8 +279,9 @@ func (r *rail) enter() error {
 	return nil
 }
 
-// Close ends conns, then regions, then the queue. If the kernel keeps abandoned
-// connections, the queue outlives Close, and ends with the last of them.
+// Close closes conns, then regions, then the queue. If the kernel keeps
+// abandoned connections, the queue outlives Close, and is freed with the last
+// of them.
 func (r *rail) Close() error {
 	r.mu.Lock()
 	if r.closed.Swap(true) {
@@ -322,7 +326,8 @@ func (r *rail) Close() error {
 	return errors.Join(errs...)
 }
 
-// free gives the device's objects back. Nothing else of the rail may be left.
+// free frees the device's objects. Everything else of the rail must have been
+// freed.
 func (r *rail) free() error {
 	r.pollMu.Lock()
 	defer r.pollMu.Unlock()

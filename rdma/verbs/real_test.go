@@ -58,7 +58,8 @@ func TestRoute(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		// An address of the network that nobody has: the neighbour is asked for.
+		// An address of the network that nobody has: the kernel asks for the
+		// neighbour.
 		nobody := netip.AddrPortFrom(g.addr.Next().Next(), 1)
 		if device, _, err := p.Route(ctx, nobody); err == nil {
 			t.Errorf("route to %s: %s", nobody, device)
@@ -125,9 +126,9 @@ func sendAndReceive(l *link) error {
 	return nil
 }
 
-// TestHeadersGoInline: what is as long as a header is taken out of memory by Post
-// itself where the device has room for it, so that the memory may change at once.
-// A Write before it keeps the device busy meanwhile.
+// TestHeadersGoInline: Post itself copies a Write of a header's length if the
+// device supports inline data of that length, so the memory may change
+// immediately. An earlier Write keeps the device busy meanwhile.
 func TestHeadersGoInline(t *testing.T) {
 	const headerBytes, payloadBytes = 192, 1 << 20
 	eachTarget(t, func(t *testing.T, p *Provider, g target) {
@@ -168,8 +169,8 @@ func TestHeadersGoInline(t *testing.T) {
 	})
 }
 
-// TestNoAllocations: nothing is allocated for a post and its completion, nor
-// for sleeping until it comes.
+// TestNoAllocations: a post and its completion, and sleeping in Wait, allocate
+// nothing.
 func TestNoAllocations(t *testing.T) {
 	eachTarget(t, func(t *testing.T, p *Provider, g target) {
 		l := newLink(t, p, g, smallConfig, 1<<20)
@@ -196,14 +197,15 @@ func TestNoAllocations(t *testing.T) {
 			await(l.railB, 2)
 			await(l.railA, 1)
 		}
-		round() // makes what is made once
+		round() // does what is done once
 		if n := testing.AllocsPerRun(20, round); n > 0 {
 			t.Errorf("%v allocations for two work requests and three completions", n)
 		}
 	})
 }
 
-// TestStrangers: programs that are not gdrcp get no connection, at either end.
+// TestStrangers: programs other than gdrcp get no connection, as client or
+// server.
 func TestStrangers(t *testing.T) {
 	rping, err := exec.LookPath("rping")
 	if err != nil {
@@ -247,7 +249,7 @@ func dialStranger(t *testing.T, p *Provider, g target, rping string) {
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		_, err = r.Dial(context.Background(), netip.MustParseAddrPort(g.addr.String()+":"+port), nil)
 		if !errors.Is(err, syscall.ECONNREFUSED) {
-			break // else it does not listen yet
+			break // otherwise it does not listen yet
 		}
 	}
 	if !errors.Is(err, rdma.ErrNotGdrcp) {
@@ -255,14 +257,15 @@ func dialStranger(t *testing.T, p *Provider, g target, rping string) {
 	}
 }
 
-// removesDevice, in the environment, makes of a run of TestDeviceRemoved the process
+// removesDevice, in the environment, makes TestDeviceRemoved run as the process
 // that loses its device.
 const removesDevice = "GDRCP_TEST_REMOVES_DEVICE"
 
-// TestDeviceRemoved takes a device away under a live connection. It makes its
-// own, of the kind of the targets, and so needs to be root. The kernel waits for every
-// process that has the device open, and holds locks meanwhile that the other devices
-// need, and librdmacm keeps it open: so that is another process, which ends.
+// TestDeviceRemoved removes a device that has a live connection. It creates the
+// device, of the same kind as the targets, and so must be root. The kernel
+// waits for every process that has the device open, and meanwhile holds locks
+// that the other devices need, and librdmacm keeps the device open. So a
+// separate process does this, and exits.
 func TestDeviceRemoved(t *testing.T) {
 	eachTarget(t, func(t *testing.T, _ *Provider, g target) {
 		kind := strings.TrimRight(g.device, "0123456789")
@@ -293,8 +296,8 @@ func TestDeviceRemoved(t *testing.T) {
 	})
 }
 
-// loseDevice makes a device, has it removed under a connection, and looks at how that
-// ends.
+// loseDevice creates a device, has it removed under a connection, and checks
+// how the connection ends.
 func loseDevice(t *testing.T, kind, dev, netdev string) {
 	run(t, "ip", "link", "add", netdev, "type", "veth", "peer", "name", netdev+"p")
 	run(t, "ip", "link", "set", netdev, "up")
@@ -305,8 +308,9 @@ func loseDevice(t *testing.T, kind, dev, netdev string) {
 	if err := sendAndReceive(l); err != nil {
 		t.Fatal(err)
 	}
-	// They end when this process has. The pauses give the kernel time to tell both ends of the
-	// removal: an end that looks before that may hear first that its peer has gone.
+	// The commands return after this process has exited. The pauses give the
+	// kernel time to report the removal to both ends: an end that looks earlier
+	// may see a disconnect of its peer first.
 	for _, args := range [][]string{{"rdma", "link", "del", dev}, {"ip", "link", "del", netdev}} {
 		if err := exec.Command(args[0], args[1:]...).Start(); err != nil {
 			t.Fatal(err)
@@ -329,7 +333,7 @@ func loseDevice(t *testing.T, kind, dev, netdev string) {
 			t.Errorf("%s: Closed says %v", name, err)
 		}
 	}
-	// Only now, because closing one end tells the other that its peer has gone.
+	// Only now, because closing one end disconnects the other.
 	for name, r := range rails {
 		start := time.Now()
 		if err := r.Close(); err != nil {

@@ -29,13 +29,13 @@ type request struct {
 
 var errRequestEnded = errors.New("the request was accepted or rejected before")
 
-// Device is the local device that the request came in on.
+// Device is the local device that the request arrived on.
 func (q *request) Device() string { return q.device }
 
 // Remote is the peer's address.
 func (q *request) Remote() netip.AddrPort { return q.remote }
 
-// PrivateData is the data that the peer gave to Dial.
+// PrivateData is the data that the peer passed to Dial.
 func (q *request) PrivateData() []byte { return q.data }
 
 // Reject refuses the request.
@@ -76,8 +76,8 @@ func (q *request) Accept(ctx context.Context, on rdma.Rail) (rdma.Conn, error) {
 	return c, nil
 }
 
-// accept makes a connection, and does not hand it to the user yet. It takes over the
-// berth, also on an error.
+// accept makes a connection without handing it to the user yet. It takes
+// ownership of the berth, even on an error.
 func (q *request) accept(ctx context.Context, r *rail, b berth) (*conn, error) {
 	if q.ended.Swap(true) {
 		r.leave(b)
@@ -107,7 +107,7 @@ func (q *request) accept(ctx context.Context, r *rail, b berth) (*conn, error) {
 	return c, nil
 }
 
-// establish answers the request and waits until the connection stands.
+// establish answers the request and waits until the connection is established.
 func (q *request) establish(ctx context.Context, r *rail, c *conn) error {
 	if err := r.setWire(q.ep); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (q *request) establish(ctx context.Context, r *rail, c *conn) error {
 	if err != nil {
 		return err
 	}
-	// More Reads than the peer offers are invalid (rdma_accept(3)).
+	// A value above the peer's offer is invalid (rdma_accept(3)).
 	p := C.struct_vb_conn_param{
 		rnr_retry: rnrRetryCount,
 		read_in:   C.int(min(r.size.readIn, q.readIn)),
@@ -128,10 +128,10 @@ func (q *request) establish(ctx context.Context, r *rail, c *conn) error {
 	return q.awaitStanding(ctx, c)
 }
 
-// awaitStanding waits until the connection manager knows that the peer has the answer.
-// The peer's message about that may be lost; then it comes only after the answer was
-// sent again, 4 s later. But data that the peer sent on the queue pair may have come,
-// which says the same (rdma_notify(3)).
+// awaitStanding waits until the connection manager knows that the peer has
+// received the answer. The peer's confirmation may be lost; then the next one
+// arrives only after the answer was sent again, 4 s later. But data that has
+// arrived on the queue pair proves the same (rdma_notify(3)).
 func (q *request) awaitStanding(ctx context.Context, c *conn) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	listened := make(chan struct{})
@@ -141,7 +141,7 @@ func (q *request) awaitStanding(ctx context.Context, c *conn) error {
 			cancel(err)
 			return
 		}
-		C.vb_id_stands(q.ep.api, q.ep.id) // fails if the manager has learned it meanwhile
+		C.vb_id_stands(q.ep.api, q.ep.id) // fails if the manager already knows
 	}()
 	_, err := q.ep.await(ctx, evEstablished)
 	cancel(nil)

@@ -16,8 +16,8 @@ import (
 // resolveTimeout bounds the kernel's search for a neighbour.
 const resolveTimeout = 3 * time.Second
 
-// Route asks the kernel which device leads to remote. It blocks until the neighbour
-// answers, at most 3 s.
+// Route queries the kernel for the device that leads to remote. It blocks until
+// the neighbour answers, at most 3 s.
 func (p *Provider) Route(ctx context.Context, remote netip.AddrPort) (string, netip.Addr, error) {
 	if _, err := p.ready(); err != nil {
 		return "", netip.Addr{}, err
@@ -46,7 +46,7 @@ func routable(ip netip.Addr) error {
 	return nil
 }
 
-// routeError returns in plain words why address resolution failed.
+// routeError explains why address resolution failed.
 func routeError(remote netip.AddrPort, err error) error {
 	var ev *eventError
 	cause := err

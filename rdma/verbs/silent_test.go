@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// silentPeer takes TCP connections at an address of the machine, and never says
-// anything.
+// silentPeer accepts TCP connections at an address of the machine, and never
+// sends anything.
 func silentPeer(t *testing.T, addr netip.Addr) (at netip.AddrPort, hangUp func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", netip.AddrPortFrom(addr, 0).String())
@@ -28,8 +28,8 @@ func silentPeer(t *testing.T, addr netip.Addr) (at netip.AddrPort, hangUp func()
 	return netip.MustParseAddrPort(l.Addr().String()), func() { l.Close() }
 }
 
-// fullPeer has as many TCP connections as it may, so that the kernel drops what asks
-// for another.
+// fullPeer has as many TCP connections as its backlog allows, so that the
+// kernel drops further SYNs.
 func fullPeer(t *testing.T, addr netip.Addr) (at netip.AddrPort, hangUp func()) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -72,10 +72,10 @@ func channels(t *testing.T) (n int) {
 	return n
 }
 
-// TestSilentPeer dials peers by Soft-iWARP that do not answer, one of which does not
-// even take the TCP connection. The kernel waits for them for 10 s and for two
-// minutes: Dial ends with its context and Close does not wait, and what the kernel
-// kept is given back when it lets go.
+// TestSilentPeer dials peers over Soft-iWARP that do not answer, one of which
+// does not even accept the TCP connection. The kernel waits for them for 10 s
+// and for two minutes. Dial ends with its context, Close does not wait, and the
+// resources are freed when the kernel's wait ends.
 func TestSilentPeer(t *testing.T) {
 	const soon = 5 * time.Second
 	eachTarget(t, func(t *testing.T, p *Provider, g target) {
@@ -120,7 +120,8 @@ func TestSilentPeer(t *testing.T) {
 						t.Fatalf("%d event channels are open, and were %d", channels(t), before)
 					}
 				}
-				// The device's objects are gone with the channel, or soon.
+				// The device's objects are freed with the channel, or soon
+				// after.
 				again, err := p.Open(g.device, smallConfig)
 				if err != nil {
 					t.Fatal(err)

@@ -9,22 +9,22 @@ import "C"
 
 import "gdrcp/rdma"
 
-// keyPad keeps a stretch of a siw device's mapping keys in use.
+// keyPad keeps a range of a siw device's mapping keys in use.
 //
-// siw's user-space driver takes the key 0x90000 to mean that the kernel made no mapping
-// (SIW_INVAL_UOBJ_KEY, rdma-core's kernel-headers/rdma/siw-abi.h). But the kernel hands
-// keys out from zero upwards, each a page offset, and so comes to that very key: the
-// queue that gets it cannot be made. A completion queue that is made first, and is long
-// enough to cover that key, keeps it from every other queue.
+// siw's user-space driver takes the key 0x90000 to mean that the kernel made no
+// mapping (SIW_INVAL_UOBJ_KEY, rdma-core's kernel-headers/rdma/siw-abi.h). But
+// the kernel assigns keys from zero upwards, each a page offset, and eventually
+// assigns that key: creating the queue that gets it fails. A completion queue
+// that is created first, and is long enough to cover that key, prevents this.
 type keyPad struct {
 	cq    *C.struct_abi_cq
 	rails int
 }
 
-// keyPadCQE makes a completion queue of well over 0x90 pages.
+// keyPadCQE makes a completion queue larger than 0x90 pages.
 const keyPadCQE = 1 << 15
 
-// padKeys makes the pad before the first rail on the device, or shares it.
+// padKeys creates the pad before the first rail on the device, or shares it.
 func (p *Provider) padKeys(r *rail) error {
 	if !r.size.siw {
 		return nil
@@ -43,7 +43,7 @@ func (p *Provider) padKeys(r *rail) error {
 	return nil
 }
 
-// unpadKeys gives the pad up with the last rail.
+// unpadKeys frees the pad with the last rail.
 func (p *Provider) unpadKeys(r *rail) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,7 +19,7 @@ func TestPollingFollowsTheGaps(t *testing.T) {
 	if got := s.long(); got != most {
 		t.Errorf("at first a Wait polls for %v, want %v", got, most)
 	}
-	// 1 MiB at 400 Gb/s, and at 25 Gb/s.
+	// 1 MiB at 400 Gb/s and at 25 Gb/s.
 	if got := after(21*time.Microsecond, 50); got < 40*time.Microsecond || got > 44*time.Microsecond {
 		t.Errorf("with gaps of 21 µs a Wait polls for %v", got)
 	}
@@ -29,7 +29,7 @@ func TestPollingFollowsTheGaps(t *testing.T) {
 	if got := after(5*time.Microsecond, 50); got > 12*time.Microsecond {
 		t.Errorf("with gaps of 5 µs a Wait polls for %v", got)
 	}
-	for range 50 { // a send's completion comes with an immediate, and then nothing for a while
+	for range 50 { // a send's completion arrives with an immediate, followed by a gap
 		s.waited(21 * time.Microsecond)
 		s.waited(time.Microsecond)
 		s.waited(time.Microsecond)
@@ -48,13 +48,13 @@ func TestPollingFollowsTheGaps(t *testing.T) {
 	}
 }
 
-// TestWaitsPoll: messages arrive at a rail that polls, at first within its time, then
-// after it has given polling up.
+// TestWaitsPoll: messages arrive at a rail that polls, first within its polling
+// time, then after polling has ended.
 func TestWaitsPoll(t *testing.T) {
 	eachTarget(t, func(t *testing.T, _ *Provider, g target) {
 		const most = 5 * time.Millisecond // an emulated device is slow
 		l := newLink(t, New(WithSpin(most)), g, smallConfig, 4096)
-		for range 3 { // a queue of sends holds more, which nobody takes completions from here
+		for range 3 { // more fit into the send queue, whose completions nobody takes here
 			if err := sendAndReceive(l); err != nil {
 				t.Fatal(err)
 			}

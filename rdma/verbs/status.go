@@ -19,13 +19,13 @@ type wcStatus struct {
 	of   rdma.Fault
 }
 
-// wcFlush is the status of work that was under way when its queue pair went into the
-// error state. It is never the cause of the error.
+// wcFlush is the status of work that was outstanding when its queue pair
+// entered the error state. It is never the cause of the error.
 const wcFlush = 5
 
 const bugHint = "a bug of gdrcp or of the device's driver: report it with the output of ibv_devinfo -v"
 
-// wcStatuses is indexed by the status.
+// wcStatuses is indexed by status.
 var wcStatuses = [...]wcStatus{
 	0:  {"IBV_WC_SUCCESS", "success", "", nil, rdma.FaultUnknown},
 	1:  {"IBV_WC_LOC_LEN_ERR", "local length error", bugHint, nil, rdma.FaultAccess},
@@ -66,7 +66,7 @@ func completionError(op, device string, peer netip.AddrPort, status, vendor uint
 	return e
 }
 
-// eventNames is indexed by the event.
+// eventNames is indexed by event.
 var eventNames = [...]string{
 	evAddrResolved:    "RDMA_CM_EVENT_ADDR_RESOLVED",
 	evAddrError:       "RDMA_CM_EVENT_ADDR_ERROR",
@@ -86,7 +86,7 @@ var eventNames = [...]string{
 	evTimewaitExit:    "RDMA_CM_EVENT_TIMEWAIT_EXIT",
 }
 
-// eventError is the error of an operation that an event ended.
+// eventError is the error of an operation that was ended by an event.
 type eventError struct{ ev cmEvent }
 
 func (e *eventError) Error() string {
@@ -106,11 +106,13 @@ func (e *eventError) Error() string {
 	return fmt.Sprintf("%s: %s", name, e.errno())
 }
 
-// untoldStatus is what librdmacm gives for a step of its own that failed, as the change of
-// a queue pair's state when the peer has answered. It is no error number.
+// untoldStatus is the status that librdmacm reports if a step of its own
+// failed, such as changing a queue pair's state after the peer's answer. It is
+// not an error number.
 const untoldStatus = -1
 
-// errno returns the status as an error number: rdma_cm gives it as a negative number.
+// errno returns the status as an error number: rdma_cm reports it as a negative
+// number.
 func (e *eventError) errno() syscall.Errno {
 	if e.ev.status == untoldStatus {
 		return syscall.EIO
@@ -131,8 +133,8 @@ const (
 	rejConsumer         = 28
 )
 
-// connectError turns the event that ended a connection attempt into the error that
-// Dial's caller acts on.
+// connectError converts the event that ended a connection attempt to the error
+// that Dial returns.
 func connectError(device string, peer netip.AddrPort, ev cmEvent) error {
 	op := &rdma.OpError{Op: "connect to", Device: device, Peer: peer, Err: &eventError{ev: ev}}
 	switch ev.kind {
@@ -152,7 +154,8 @@ func connectError(device string, peer netip.AddrPort, ev cmEvent) error {
 		case rejNoResources:
 			op.Hint = "the peer's device has no resources left"
 		case -int(syscall.ECONNREFUSED), -int(syscall.ECONNRESET):
-			// iWARP: a TCP reset. A gdrcp that refuses says why in its data.
+			// iWARP: a TCP reset. A gdrcp that refuses sends the reason as
+			// private data.
 			op.Status = "nobody listens there"
 			op.Err = syscall.ECONNREFUSED
 			op.Hint = "start gdrcp serve on the peer, and check the port"

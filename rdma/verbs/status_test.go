@@ -44,8 +44,8 @@ func TestCompletionError(t *testing.T) {
 	}
 }
 
-// TestEveryStatusIsExplained: what a person reads has a cause, and a remedy
-// except where there is nothing to remedy.
+// TestEveryStatusIsExplained: every message has a cause, and a remedy unless
+// there is nothing to remedy.
 func TestEveryStatusIsExplained(t *testing.T) {
 	for i, s := range wcStatuses {
 		if s.name == "" || s.text == "" {

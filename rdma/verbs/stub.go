@@ -9,7 +9,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// Provider stands for RDMA devices in a binary built without them.
+// Provider replaces the RDMA provider in a binary built without it.
 type Provider struct{}
 
 // New returns a provider whose every method fails with an *rdma.ProbeError.

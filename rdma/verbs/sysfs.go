@@ -21,7 +21,7 @@ const (
 	nodeRNIC = "4"
 )
 
-// readDevice describes a device from sysfs, with tables of GIDs that may be a moment old.
+// readDevice describes a device from sysfs. The tables of GIDs may be cached.
 func readDevice(sysfs, name string, tables *gidTables) rdma.Device {
 	dir := filepath.Join(sysfs, "class/infiniband", name)
 	d := rdma.Device{
@@ -51,10 +51,11 @@ func readDevice(sysfs, name string, tables *gidTables) rdma.Device {
 	return d
 }
 
-// hardwareOf returns the directory of the PCI function that a device's link names, or of the next
-// one above: an auxiliary device may stand between them (Linux,
-// Documentation/driver-api/auxiliary_bus.rst), of which the kernel tells no NUMA node. Where there
-// is no PCI function it is what the link names.
+// hardwareOf returns the directory of the PCI function that a device's link
+// points to, or of the next one above: there may be an auxiliary device in
+// between (Linux, Documentation/driver-api/auxiliary_bus.rst), for which the
+// kernel reports no NUMA node. If there is no PCI function it returns the
+// target of the link.
 func hardwareOf(dir string) (at string, isPCI bool) {
 	device := filepath.Join(dir, "device")
 	at, err := filepath.EvalSymlinks(device)
@@ -104,8 +105,8 @@ func readPort(sysfs, dir string, number int, iwarp bool, tables *gidTables) rdma
 	return p
 }
 
-// guidOf returns the EUI-64 that drivers make of an Ethernet address (RFC 4291,
-// appendix A), in hexadecimal.
+// guidOf returns the EUI-64 that drivers derive from an Ethernet address (RFC
+// 4291, appendix A), in hexadecimal.
 func guidOf(mac net.HardwareAddr) string {
 	if len(mac) != 6 {
 		return ""
@@ -130,15 +131,15 @@ func parseRate(s string) float64 {
 	return rate
 }
 
-// readLine reads an attribute, or returns nothing if that fails.
+// readLine reads an attribute, or returns an empty string on an error.
 func readLine(dir, name string) string {
 	return readLineAt(unix.AT_FDCWD, filepath.Join(dir, name))
 }
 
-// readLineAt is readLine for an attribute in an open directory. An attribute is short
-// and comes in one read (Linux, Documentation/filesystems/sysfs.rst), so this takes
-// only three system calls, and no way through a dozen directories: a device can have a
-// thousand GIDs.
+// readLineAt is readLine for an attribute in an open directory. An attribute is
+// short and comes in one read (Linux, Documentation/filesystems/sysfs.rst), so
+// this takes only three system calls and no walk through a dozen directories,
+// which matters because a device can have a thousand GIDs.
 func readLineAt(dirfd int, name string) string {
 	fd, err := unix.Openat(dirfd, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

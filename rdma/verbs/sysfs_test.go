@@ -17,7 +17,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// writeTree makes files of a pretended sysfs.
+// writeTree creates the files of a fake sysfs.
 func writeTree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -130,8 +130,8 @@ func TestNetdevs(t *testing.T) {
 	}
 }
 
-// An interface of a port has the addresses of the one by its name here only if it
-// is that: it may be in another network namespace.
+// A port's interface has the addresses of the local interface of the same name
+// only if the two are the same: the port's may be in another network namespace.
 func TestNetdevOfAnotherNamespace(t *testing.T) {
 	const (
 		port  = ibDir + "ports/1/"
@@ -288,7 +288,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A table of GIDs has up to a thousand files, and is read once for what is asked in a moment.
+// A table of GIDs has up to a thousand files, and is cached for a short time.
 func TestGIDTablesAreKeptForAMoment(t *testing.T) {
 	root := writeTree(t, map[string]string{"gid_attrs/ndevs/0": "eth0", "gid_attrs/ndevs/1": "eth1"})
 	synctest.Test(t, func(t *testing.T) {

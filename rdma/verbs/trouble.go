@@ -11,26 +11,27 @@ import (
 	"gdrcp/rdma"
 )
 
-// portWent notes of the connections over a port of the device that it went down, or came
-// back. A port number of 0 is not known, and may be any.
+// portWent records for the connections over a port of the device that it went
+// down or came back. If port is 0 it is not known, and may be any.
 func (r *rail) portWent(port int, down bool) {
 	r.eachOn(port, func(c *conn) { c.portDown = down })
 }
 
-// gidsChanged notes of each connection over a port whether the port still has this end's
-// GID. has are those that it has now.
+// gidsChanged records for each connection over a port whether the port still
+// has the local GID. has lists the port's present GIDs.
 func (r *rail) gidsChanged(port int, has []netip.Addr) {
 	r.eachOn(port, func(c *conn) { c.gidGone = c.gid.IsValid() && !slices.Contains(has, c.gid) })
 }
 
-// lidChanged notes of each connection over a port whether the port still has the LID that
-// the peer sends to. lid is the one that it has now, or empty where it has none.
+// lidChanged records for each connection over a port whether the port still has
+// the LID that the peer sends to. lid is the port's present LID, or empty if it
+// has none.
 func (r *rail) lidChanged(port int, lid string) {
 	r.eachOn(port, func(c *conn) { c.lidGone = c.lid != "" && c.lid != lid })
 }
 
-// eachOn calls f, with mu held, with every connection to a peer over a port. A Loopback
-// stays within the device.
+// eachOn calls f, with mu held, for every connection to a peer over a port. A
+// Loopback never leaves the device and is skipped.
 func (r *rail) eachOn(port int, f func(*conn)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -41,7 +42,8 @@ func (r *rail) eachOn(port int, f func(*conn)) {
 	}
 }
 
-// Trouble tells of a connection whose port is down, or no longer has this end's address.
+// Trouble reports a connection whose port is down, or no longer has the local
+// address.
 func (r *rail) Trouble() error {
 	portDown, gidGone, lidGone := false, false, false
 	r.mu.Lock()
@@ -64,9 +66,10 @@ func (r *rail) Trouble() error {
 	return e
 }
 
-// lidOf returns the LID of a port: its address in an InfiniBand subnet. It is empty on
-// other networks, and while the subnet manager has given none. Linux tells it in hexadecimal
-// digits (Documentation/ABI/stable/sysfs-class-infiniband).
+// lidOf returns the LID of a port: its address in an InfiniBand subnet. It is
+// empty on other networks, and until the subnet manager has assigned one. Linux
+// shows it in hexadecimal digits
+// (Documentation/ABI/stable/sysfs-class-infiniband).
 func lidOf(sysfs, device string, port int) string {
 	lid := readLine(filepath.Join(sysfs, "class/infiniband", device, "ports", strconv.Itoa(port)), "lid")
 	if n, err := strconv.ParseUint(lid, 0, 32); err != nil || n == 0 {
@@ -75,10 +78,11 @@ func lidOf(sysfs, device string, port int) string {
 	return lid
 }
 
-// gidsOf lists the GIDs that a port has. ok is false where they cannot be read. An entry
-// that is not in use reads as zeros (Linux,
-// Documentation/ABI/stable/sysfs-class-infiniband). On RoCE an entry is an IP address of
-// the port's interfaces (InfiniBand Architecture Specification, annex A17).
+// gidsOf lists the GIDs that a port has. ok is false if they cannot be read. An
+// entry that is not in use reads as zeros (Linux,
+// Documentation/ABI/stable/sysfs-class-infiniband). On RoCE an entry is an IP
+// address of the port's interfaces (InfiniBand Architecture Specification,
+// annex A17).
 func gidsOf(sysfs, device string, port int) (list []netip.Addr, ok bool) {
 	entries, _ := filepath.Glob(filepath.Join(sysfs, "class/infiniband", device, "ports", strconv.Itoa(port), "gids/*"))
 	for _, entry := range entries {

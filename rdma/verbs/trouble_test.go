@@ -17,7 +17,8 @@ import (
 	"gdrcp/rdma"
 )
 
-// troubled is a rail with a connection to a peer by each of two ports, and one to itself.
+// troubled returns a rail with one connection to a peer over each of two ports,
+// and a Loopback.
 func troubled() (r *rail, first, second *conn) {
 	r = &rail{dev: rdma.Device{Name: "mlx9"}, cfg: rdma.RailConfig{Conns: 2, Loopbacks: 1}}
 	first = &conn{port: 1, gid: netip.MustParseAddr("::ffff:10.7.0.1"), berth: berth{slot: 0}}
@@ -26,7 +27,8 @@ func troubled() (r *rail, first, second *conn) {
 	return r, first, second
 }
 
-// wantTrouble checks what a rail says of itself: text, or nothing.
+// wantTrouble checks that a rail's Trouble contains text, or is nil if text is
+// empty.
 func wantTrouble(t *testing.T, r *rail, when, text string) {
 	t.Helper()
 	err := r.Trouble()
@@ -142,8 +144,9 @@ func TestGIDsOfAPort(t *testing.T) {
 	}
 }
 
-// TestGoneAddress takes an address from a RoCE device's interface: first one that no
-// connection has, then that of a connection, which is told, and comes back.
+// TestGoneAddress removes addresses from a RoCE device's interface: first one
+// that no connection uses, then that of a connection, which is reported until
+// the address is restored.
 func TestGoneAddress(t *testing.T) {
 	eachTarget(t, func(t *testing.T, p *Provider, g target) {
 		d := deviceOf(t, p, g.device)
@@ -165,10 +168,10 @@ func TestGoneAddress(t *testing.T) {
 		}
 		own, other := g.addr.String()+"/24", "10.99.0.1/24"
 		r := l.a.(*conn).r
-		t.Cleanup(func() { _ = exec.Command("ip", "addr", "add", own, "dev", d.Ports[0].NetDev).Run() }) // it may be there
+		t.Cleanup(func() { _ = exec.Command("ip", "addr", "add", own, "dev", d.Ports[0].NetDev).Run() }) // it may still be there
 		ip("add", other)
 		ip("del", other)
-		time.Sleep(time.Second) // the device makes its GIDs some time after that
+		time.Sleep(time.Second) // the device updates its GIDs some time after that
 		wantTrouble(t, r, "another address came and went", "")
 		ip("del", own)
 		awaitTrouble(t, r, func(err error) bool { return err != nil && strings.Contains(err.Error(), "IBV_EVENT_GID_CHANGE") })
@@ -177,7 +180,7 @@ func TestGoneAddress(t *testing.T) {
 	})
 }
 
-// awaitTrouble waits until what a rail says of itself is so.
+// awaitTrouble waits until a rail's Trouble satisfies is.
 func awaitTrouble(t *testing.T, r *rail, is func(error) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)

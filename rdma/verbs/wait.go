@@ -22,7 +22,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// Wait polls, and sleeps on the completion channel when there are no completions.
+// Wait polls, and if there are no completions sleeps on the completion channel.
 func (r *rail) Wait(ctx context.Context, out []rdma.Completion) (int, error) {
 	if len(out) == 0 {
 		return 0, errors.New("wait for completions: no room for any")
@@ -48,7 +48,7 @@ func (r *rail) Wait(ctx context.Context, out []rdma.Completion) (int, error) {
 	}
 }
 
-// collect takes the completions that there are. After 0 it is safe to sleep.
+// collect takes the available completions. If it returns 0 it is safe to sleep.
 func (r *rail) collect(out []rdma.Completion) (int, error) {
 	r.pollMu.Lock()
 	defer r.pollMu.Unlock()
@@ -83,8 +83,8 @@ func (r *rail) collect(out []rdma.Completion) (int, error) {
 	}
 }
 
-// translate fills out from comps, with at most one completion for each, and returns how
-// many. The caller holds pollMu.
+// translate fills out from comps, with at most one completion for each, and
+// returns the number of completions. The caller holds pollMu.
 func (r *rail) translate(comps []C.struct_vb_comp, msgs []byte, out []rdma.Completion) int {
 	n := 0
 	var now time.Time
@@ -139,17 +139,17 @@ func (r *rail) translate(comps []C.struct_vb_comp, msgs []byte, out []rdma.Compl
 	return n
 }
 
-// pumpBuffers are the buffers into which pump polls, apart from those that Wait handed
-// out.
+// pumpBuffers are the buffers that pump polls into, separate from those that
+// Wait returned.
 type pumpBuffers struct {
 	comps []C.struct_vb_comp
 	msgs  []byte
 	out   []rdma.Completion
 }
 
-// pump polls once on behalf of a goroutine that is not in Wait, and keeps completions
-// for others: no more than honest peers and the user can have under way. It reports
-// whether it polled anything.
+// pump polls once on behalf of a goroutine that is not in Wait, and keeps
+// completions for others: no more than honest peers and the user can have
+// outstanding. It reports whether it polled anything.
 func (r *rail) pump() bool {
 	r.pollMu.Lock()
 	defer r.pollMu.Unlock()
@@ -181,7 +181,7 @@ func (r *rail) pump() bool {
 	return polled.entries > 0
 }
 
-// sleeper parks Wait on the completion channel. Its context watch is kept
+// sleeper parks Wait on the completion channel. It keeps watching the context
 // from one Wait to the next, so that sleeping allocates nothing.
 type sleeper struct {
 	r       *rail
@@ -201,7 +201,7 @@ func (s *sleeper) init(r *rail) {
 	}
 }
 
-// sleep returns nil when it is worth polling again.
+// sleep returns nil when the caller should poll again.
 func (s *sleeper) sleep(ctx context.Context) error {
 	s.follow(ctx)
 	err := s.r.fd.read(s.consume)
@@ -216,8 +216,7 @@ func (s *sleeper) sleep(ctx context.Context) error {
 	return nil
 }
 
-// follow makes the end of ctx wake the sleeper; the end of an earlier context no longer
-// does.
+// follow makes the end of ctx wake the sleeper, in place of an earlier context.
 func (s *sleeper) follow(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,7 +230,7 @@ func (s *sleeper) follow(ctx context.Context) {
 	}
 }
 
-// drop ends the watch of a context.
+// drop stops watching the context.
 func (s *sleeper) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

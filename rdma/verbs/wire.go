@@ -14,7 +14,7 @@ import (
 //	offset  bytes
 //	0       4      magic "gdrv"
 //	4       1      version of this layout and of the greeting
-//	5       1      length n of what follows
+//	5       1      length n of the caller's bytes
 //	6       n      the caller's bytes; none in an acceptance
 //
 // and of a refusal:
@@ -24,14 +24,14 @@ import (
 //	5       1      zero
 //	6       2      rdma.RejectCode, big-endian
 //
-// The length travels because transports pad with zeros up to their own
-// maximum (rdma_connect(3)).
+// The length is sent because transports pad with zeros up to their own maximum
+// (rdma_connect(3)).
 const (
 	wireMagic       = 0x67647276
 	wireVersion     = 1
 	wireHeaderBytes = 6
 	rejectBytes     = 8
-	// maxRequestBytes is the room that InfiniBand leaves to a request.
+	// maxRequestBytes is the space for private data in an InfiniBand request.
 	maxRequestBytes = 56
 )
 
@@ -40,14 +40,15 @@ const greetingImm = wireMagic + wireVersion
 
 var _ [maxRequestBytes - wireHeaderBytes - rdma.MaxPrivateDataBytes]struct{}
 
-// errWireVersion is the error of private data of another version of this package.
+// errWireVersion is the error for private data of another version of this
+// package.
 type errWireVersion uint8
 
 func (v errWireVersion) Error() string {
 	return fmt.Sprintf("the peer's RDMA framing is version %d, this end's %d", uint8(v), wireVersion)
 }
 
-// encodePrivate puts the header before data.
+// encodePrivate prepends the header to data.
 func encodePrivate(data []byte) ([]byte, error) {
 	if len(data) > rdma.MaxPrivateDataBytes {
 		return nil, fmt.Errorf("%d bytes of private data, at most %d", len(data), rdma.MaxPrivateDataBytes)
@@ -58,8 +59,8 @@ func encodePrivate(data []byte) ([]byte, error) {
 	return append(b, data...), nil
 }
 
-// decodePrivate returns a copy of the data that encodePrivate got. The error is
-// rdma.ErrNotGdrcp or an errWireVersion.
+// decodePrivate returns a copy of the data that was passed to encodePrivate.
+// The error is rdma.ErrNotGdrcp or an errWireVersion.
 func decodePrivate(b []byte) ([]byte, error) {
 	if len(b) < wireHeaderBytes || binary.BigEndian.Uint32(b) != wireMagic {
 		return nil, rdma.ErrNotGdrcp
@@ -74,7 +75,7 @@ func decodePrivate(b []byte) ([]byte, error) {
 	return append([]byte(nil), b[wireHeaderBytes:wireHeaderBytes+n]...), nil
 }
 
-// encodeReject makes the private data of a refusal.
+// encodeReject encodes the private data of a refusal.
 func encodeReject(code rdma.RejectCode) []byte {
 	b := make([]byte, 0, rejectBytes)
 	b = binary.BigEndian.AppendUint32(b, wireMagic)
@@ -82,8 +83,8 @@ func encodeReject(code rdma.RejectCode) []byte {
 	return binary.BigEndian.AppendUint16(b, uint16(code))
 }
 
-// decodeReject returns the code of a refusal and whether gdrcp made it. The
-// layout is the same in every version.
+// decodeReject returns the code of a refusal and whether it came from gdrcp.
+// The layout is the same in every version.
 func decodeReject(b []byte) (rdma.RejectCode, bool) {
 	if len(b) < rejectBytes || binary.BigEndian.Uint32(b) != wireMagic {
 		return 0, false

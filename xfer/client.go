@@ -275,7 +275,7 @@ func agree(ctx context.Context, s *flow.Session, h *wire.Hello, d *firstConn, o 
 	h.AsksCost, h.Unkept, h.Warnings, s.Costs.Asked = true, true, true, true
 	h.Copy = o.Tries.attempt()
 	if o.store != nil {
-		h.Into = intoOf(s.Id, o.store)
+		h.Into = intoOf(s.ID, o.store)
 	}
 	if err := s.Ctl.Send(ctx, wire.MsgHello, h.Encode()); err != nil {
 		return err

@@ -53,7 +53,7 @@ func avoid(s *flow.Session, w *chunker.Walker, names []string) {
 	if s.Into == nil {
 		return
 	}
-	host := markHost(s.Id)
+	host := markHost(s.ID)
 	if host == nil {
 		return
 	}

@@ -167,7 +167,7 @@ func (v *service) begin(s *flow.Session, h *wire.Hello, a keyScope, root *served
 	}
 	k := newSink(s, store, v.tally, v.results)
 	k.filter, k.served = a.Only.takes(h), a.Root
-	v.role, v.close, v.into = k, store.Close, intoOf(s.Id, store)
+	v.role, v.close, v.into = k, store.Close, intoOf(s.ID, store)
 	return nil
 }
 

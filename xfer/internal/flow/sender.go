@@ -399,7 +399,7 @@ func (o *Sender[C]) ReturnedLocked(r *wire.ReturnedSlot) error {
 func (s *Session) SessionTag() uint64 {
 	var v uint64
 	for i := range 8 {
-		v |= uint64(s.Id[i]) << (8 * i)
+		v |= uint64(s.ID[i]) << (8 * i)
 	}
 	return v
 }

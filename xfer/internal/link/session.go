@@ -57,7 +57,7 @@ type Role interface {
 // Session is one end of a conversation: the links to the peer, each over a rail, and the
 // goroutines that serve them. It knows nothing of what the role does with chunks.
 type Session struct {
-	Id   [16]byte
+	ID   [16]byte
 	Peer string
 	// Link is the first one, which has the ring.
 	Link     *Link
@@ -98,7 +98,7 @@ func New(link *Link, id [16]byte, keys *trust.Session, peer string, client bool,
 		t.Suspect = t.Silence / 10 * 3
 	}
 	return &Session{
-		began: time.Now(), Id: id, Peer: peer, Link: link, Links: NewSet(link), Trust: keys, Timeouts: t, Client: client, Ctl: NewControl(link),
+		began: time.Now(), ID: id, Peer: peer, Link: link, Links: NewSet(link), Trust: keys, Timeouts: t, Client: client, Ctl: NewControl(link),
 		Inbox: make(chan *inMsg, wire.ControlWindow), spare: make(chan *inMsg, wire.ControlWindow),
 		hungUp: make(chan struct{}), RoleSet: make(chan struct{}),
 		Aside: func(*wire.Frame) (bool, error) { return false, nil }, ToPeer: error.Error,

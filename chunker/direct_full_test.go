@@ -68,7 +68,7 @@ func TestSpaceAskedForInVain(t *testing.T) {
 	f := newPartialFile("f", 40)
 	temp = begin("f", &f.partial)
 	name := temp.name
-	temp.Verified(0, PieceRun{f.digest(0), 1})
+	temp.Verified(0, PieceRun{Digest: f.digest(0), Pieces: 1})
 	if err := temp.Keep(); err != nil {
 		t.Fatal(err)
 	}

@@ -65,6 +65,8 @@ const (
 type PieceRun struct {
 	Digest manifest.Digest
 	Pieces uint64
+	// Hole says that nothing was written for them. A journal does not record it.
+	Hole bool
 }
 
 // bootID is BootID in binary. It is all zero where the kernel does not tell it: then

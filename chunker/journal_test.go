@@ -143,6 +143,62 @@ func TestGapsOfAllFilesAreBounded(t *testing.T) {
 	}
 }
 
+// TestJournalOfManyHoles: what a journal takes follows from the data of a file, not from its
+// holes, and each piece counts.
+func TestJournalOfManyHoles(t *testing.T) {
+	const size, piece, record = 10 << 40, 64 << 20, recordHeader + runBytes + journalSumBytes
+	zeros := manifest.XXH3.ZeroPiece(piece, 0, piece, false)
+	data := manifest.XXH3.Piece([]byte("data"), 0, piece, false)
+	for name, c := range map[string]struct {
+		everyData uint64 // each so many pieces one is of data
+		backwards uint64 // so many arrive in reverse
+		most      int64
+	}{
+		"all holes":                 {size, 1, 4 * record},
+		"all holes, out of order":   {size, 64, 4 * record},
+		"data here and there":       {1000, 1, size/piece/1000*(record+runBytes) + 4*record},
+		"data between single holes": {2, 1, size/piece/2*(record+runBytes) + 4*record},
+		"out of order":              {2, 64, size/piece/2*(record+runBytes) + 4*record},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			s := sinkInto(t, dir, SinkOptions{NoFsync: true})
+			defer s.Close()
+			e := fileEntry("f", "")
+			e.Size = size
+			temp, err := s.CreatePartial(e, nil, &Partial{Source: [16]byte{1}, Hash: manifest.XXH3, PieceBytes: piece})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for from := uint64(0); from < size/piece; from += c.backwards {
+				for i := from + c.backwards; i > from; i-- {
+					run := PieceRun{Digest: zeros, Pieces: 1, Hole: true}
+					if i%c.everyData == 0 {
+						run = PieceRun{Digest: data, Pieces: 1}
+					}
+					temp.Verified(i-1, run)
+				}
+			}
+			if err := temp.Keep(); err != nil {
+				t.Fatal(err)
+			}
+			fd, head, seed, err := openJournalFile(unix.AT_FDCWD, theJournal(t, dir), unix.O_RDONLY, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer fsys.CloseQuietly(fd)
+			r := resumption{temp: &Temp{size: size, made: unix.Stat_t{Size: size, Dev: head.inode.Dev}, sink: s}, partial: &head.partial, journalFD: fd, seed: seed, inode: head.inode}
+			if err := r.survey(); err != nil || r.claimed != size/piece {
+				t.Errorf("%d of %d pieces count: %v", r.claimed, size/piece, err)
+			}
+			var st unix.Stat_t
+			if err := fsys.Fstat(fd, &st); err != nil || st.Size-journalHeader > c.most {
+				t.Errorf("%d bytes in the journal, at most %d should be: %v", st.Size, c.most, err)
+			}
+		})
+	}
+}
+
 // TestJournalThatCannotBeWritten: it keeps nothing of what arrives.
 func TestJournalThatCannotBeWritten(t *testing.T) {
 	s := sinkInto(t, t.TempDir(), SinkOptions{NoFsync: true})
@@ -214,7 +270,7 @@ func TestJournalHoldsBackWhileItIsSynced(t *testing.T) {
 	}
 	j.sync = func(int) error {
 		before := size()
-		j.add(2, PieceRun{Pieces: 1})
+		j.add(2, PieceRun{Digest: manifest.Digest{1}, Pieces: 1})
 		j.add(1, PieceRun{Pieces: 1})
 		if now := size(); now != before {
 			t.Errorf("%d bytes were written meanwhile", now-before)

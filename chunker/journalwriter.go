@@ -44,7 +44,7 @@ type journal struct {
 	marked      uint64
 	markedBytes int64
 	spared      bool
-	rec         record
+	rec         record // of pieces that have arrived and are not in the journal, see add
 	buf         []byte
 	// syncing: the journal is on its way to the disk, and what is written meanwhile is held.
 	syncing bool
@@ -65,8 +65,21 @@ func (s *Sink) openJournal(fd int, seed, next uint64, writtenBytes int64) *journ
 	return &journal{fd: fd, seed: seed, next: next, marked: next, markedBytes: writtenBytes, ahead: make(map[uint64]PieceRun), inAll: &s.ahead, sync: unix.Fdatasync}
 }
 
-// write appends a record. The caller holds mu, where others know the journal.
+// write appends a record, after what add has held back. The caller holds mu, where others
+// know the journal.
 func (j *journal) write(r *record) {
+	j.writeRuns()
+	j.writeRecord(r)
+}
+
+func (j *journal) writeRuns() {
+	if len(j.rec.runs) > 0 {
+		j.writeRecord(&j.rec)
+		j.rec.runs = j.rec.runs[:0]
+	}
+}
+
+func (j *journal) writeRecord(r *record) {
 	j.buf = r.append(j.buf[:0], j.seed)
 	if j.syncing && len(j.held) < maxHeldBytes {
 		j.held = append(j.held, j.buf...)
@@ -106,7 +119,9 @@ func (j *journal) boot(id [bootIDBytes]byte) {
 	j.write(&record{kind: recordBoot, first: j.next, runs: []PieceRun{{Digest: d}}})
 }
 
-// add takes a run of pieces that have arrived, in any order.
+// add takes a run of pieces that have arrived, in any order. A hole goes into the journal with
+// the next piece that was written, or with a mark: a source can send any number of holes without
+// any data. After a kill before that, only the hole is sent again.
 func (j *journal) add(first uint64, run PieceRun) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -117,16 +132,32 @@ func (j *journal) add(first uint64, run PieceRun) {
 		j.addAhead(first, run)
 		return
 	}
-	for more := true; more; {
-		j.rec = record{kind: recordPieces, first: j.next, runs: j.rec.runs[:0]}
-		for more && len(j.rec.runs) < maxRecordRuns {
-			j.rec.runs = append(j.rec.runs, run)
-			j.next += run.Pieces
-			run, more = j.takeAhead(j.next)
-		}
-		j.write(&j.rec)
+	for more := true; more; run, more = j.takeAhead(j.next) {
+		j.push(run)
+	}
+	if last := len(j.rec.runs) - 1; !j.rec.runs[last].Hole {
+		j.writeRuns()
 	}
 	j.shrinkAhead()
+}
+
+// push appends the run that begins with the piece next to the record of what has arrived.
+func (j *journal) push(run PieceRun) {
+	last := len(j.rec.runs) - 1
+	switch {
+	case last >= 0 && j.rec.runs[last].Digest == run.Digest:
+		j.rec.runs[last].Pieces += run.Pieces
+		j.rec.runs[last].Hole = run.Hole
+	case last+1 == maxRecordRuns:
+		j.writeRuns()
+		fallthrough
+	default:
+		if len(j.rec.runs) == 0 {
+			j.rec.kind, j.rec.first = recordPieces, j.next
+		}
+		j.rec.runs = append(j.rec.runs, run)
+	}
+	j.next += run.Pieces
 }
 
 // addAhead keeps a run that arrived behind a gap, or ends the journal.
@@ -177,6 +208,7 @@ func (j *journal) closeFile() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.fd >= 0 {
+		j.writeRuns()
 		fsys.CloseQuietly(j.fd)
 	}
 	j.fd = -1

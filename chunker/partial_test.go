@@ -57,7 +57,7 @@ func (f *partialFile) write(t *testing.T, temp *Temp, pieces ...int) {
 		if _, err := temp.WriteAt(f.piece(i), int64(i)*partialPiece); err != nil {
 			t.Fatal(err)
 		}
-		temp.Verified(uint64(i), PieceRun{f.digest(i), 1})
+		temp.Verified(uint64(i), PieceRun{Digest: f.digest(i), Pieces: 1})
 	}
 }
 

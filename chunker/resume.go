@@ -295,12 +295,12 @@ func (r *resumption) take(rec *record, check *pieceChecker) bool {
 		good := min(run.Pieces, r.claimed-r.arrived.Pieces)
 		if r.arrived.Pieces+good > r.trusted {
 			sure := min(good, max(r.trusted, r.arrived.Pieces)-r.arrived.Pieces)
-			good = sure + check.matching(r.arrived.Pieces+sure, PieceRun{run.Digest, good - sure})
+			good = sure + check.matching(r.arrived.Pieces+sure, PieceRun{Digest: run.Digest, Pieces: good - sure})
 		}
 		r.arrived.Tree.PushRun(run.Digest, good)
 		r.arrived.Pieces += good
 		if good > 0 {
-			r.rest = append(r.rest, PieceRun{run.Digest, good})
+			r.rest = append(r.rest, PieceRun{Digest: run.Digest, Pieces: good})
 		}
 		if good < run.Pieces {
 			r.restFirst = first

@@ -40,7 +40,7 @@ func (c *pieceChecker) begin() {
 					break
 				}
 				from, end := max(at, r.trusted), min(at+run.Pieces, r.claimed)
-				if from < end && !file.addRun(from, PieceRun{run.Digest, end - from}, add) {
+				if from < end && !file.addRun(from, PieceRun{Digest: run.Digest, Pieces: end - from}, add) {
 					return
 				}
 				at = end

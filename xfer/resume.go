@@ -214,7 +214,7 @@ func (k *sink) noteVerified(e *sinkEntry, x *wire.Extent) {
 	first := uint64(x.Off / p.PieceBytes)
 	if x.Flags&wire.ExtHole != 0 {
 		for _, r := range appendHole(nil, x, e.Size, p) {
-			e.temp.Verified(first, chunker.PieceRun{Digest: r.digest, Pieces: r.n})
+			e.temp.Verified(first, chunker.PieceRun{Digest: r.digest, Pieces: r.n, Hole: true})
 			first += r.n
 		}
 		return

@@ -31,13 +31,13 @@ func TestPapersStateTheVersions(t *testing.T) {
 	const protocol = "docs/design/protocol.md"
 	for _, c := range []struct{ paper, says, file, constant string }{
 		{protocol, `\(engine (\d+), `, "xfer/internal/wire/door.go", "ProtocolVersion"},
-		{protocol, `\| protocol version: (\d+) \|`, "xfer/internal/wire/door.go", "ProtocolVersion"},
+		{protocol, ` 4   2  protocol version: (\d+)\n`, "xfer/internal/wire/door.go", "ProtocolVersion"},
 		{"CHANGELOG.md", `Protocol version (\d+),`, "xfer/internal/wire/door.go", "ProtocolVersion"},
 		{protocol, `, tcp (\d+), `, "rdma/tcp/preface.go", "version"},
-		{protocol, `\| 8 \| 2 \| version: (\d+) \|`, "rdma/tcp/preface.go", "version"},
+		{protocol, `\n 8   2  version: (\d+)\n`, "rdma/tcp/preface.go", "version"},
 		{protocol, `, verbs (\d+)\)`, "rdma/verbs/wire.go", "wireVersion"},
-		{protocol, `\| 4 \| 1 \| version: (\d+) \|`, "rdma/verbs/wire.go", "wireVersion"},
-		{protocol, `another version of the set-up \(today (\d+)\)`, "internal/remote/messages.go", "setUpVersion"},
+		{protocol, `\n4  1  version: (\d+)\n`, "rdma/verbs/wire.go", "wireVersion"},
+		{protocol, `another version of\s+the set-up \(today (\d+)\)`, "internal/remote/messages.go", "setUpVersion"},
 	} {
 		want := theMatch(t, c.file, `(?m)^(?:const |\t)`+c.constant+` += (\d+)`)
 		if got := theMatch(t, c.paper, c.says); got != want {

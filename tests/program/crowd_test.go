@@ -19,7 +19,7 @@ import (
 )
 
 // preface is what opens a connection of the TCP provider, with a preamble as its
-// private data: docs/design/protocol.md has both as tables.
+// private data: docs/design/protocol.md has both.
 func preface(preamble []byte) []byte {
 	b := make([]byte, 64)
 	copy(b, "gdrcp\r\n\x00")

@@ -16,7 +16,7 @@ import (
 )
 
 // dialBare opens a door over TCP with a bare socket, which costs this process next to
-// nothing, and says no more. docs/design/protocol.md has the preface as a table.
+// nothing, and says no more. docs/design/protocol.md has the preface.
 func dialBare(t *testing.T, at netip.AddrPort) {
 	t.Helper()
 	s, err := net.Dial("tcp", at.String())

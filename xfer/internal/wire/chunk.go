@@ -22,8 +22,7 @@ import (
 //	    24    8 generation of the slot
 //	    32    8 number of the payload's seal, where chunks are encrypted
 //	    40   16 tag of the payload's seal
-//	    56    4 region of the file where the payload is, or 0 where it is in the slot
-//	    60    4 zero
+//	    56    8 zero
 //
 // The end-to-end part says what the chunk holds and where it belongs. It has a checksum
 // of its own, because digests prove bytes, not placement:

@@ -15,7 +15,7 @@ var ErrHeaderSum = errors.New("chunk header damaged on the way")
 type MsgType uint8
 
 // The control messages, and which end sends them. docs/design/protocol.md has their
-// bodies as tables. The messages of the second group carry no sequence number. They are
+// bodies. The messages of the second group carry no sequence number. They are
 // outside the window, and few are ever under way.
 const (
 	MsgHello     MsgType = 1  // client: what it wants

@@ -13,8 +13,8 @@ import (
 //go:embed abi.h shim.h table.h testdata/abi_check.cc
 var abiSources embed.FS
 
-// TestABI compares abi.h and table.h with the headers of the CUDA toolkit,
-// where they are.
+// TestABI compares abi.h and table.h with the headers of the CUDA toolkit, if
+// they are installed.
 func TestABI(t *testing.T) {
 	include := cudaHeaders(t)
 	compiler, err := exec.LookPath("g++")
@@ -35,8 +35,8 @@ func TestABI(t *testing.T) {
 	}
 }
 
-// cudaHeaders finds the folder with cuda.h and cudaTypedefs.h, the newest of
-// the headers that are needed.
+// cudaHeaders finds the directory with cuda.h and cudaTypedefs.h, which is the
+// newest of the required headers.
 func cudaHeaders(t *testing.T) string {
 	t.Helper()
 	for _, dir := range []string{os.Getenv("CUDA_HOME") + "/include", "/usr/local/cuda/include", "/usr/include"} {

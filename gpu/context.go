@@ -21,25 +21,27 @@ type Context struct {
 	driver *Driver
 	device Device
 	kept   *kept
-	c      *C.struct_gdr_context // the one of kept.own
-	words  *words                // that of kept.own; nil without
-	life   context.Context       // of the user: its end ends all waits except those of closing
+	c      *C.struct_gdr_context // kept.own's
+	words  *words                // kept.own's; nil without one
+	life   context.Context       // the user's: when it ends, all waits end except those of closing
 
 	mu     sync.Mutex
-	open   map[string]int // count of open objects, by kind
+	open   map[string]int // number of open objects, by kind
 	closed bool
 }
 
-// Use takes a GPU into use. The error is ErrClosed, or a *ProbeError with the reason
-// BadDevice if the GPU is missing or unusable. If nobody has used the GPU for a minute,
-// Use blocks while the driver makes the primary context, some 100 ms: the process keeps
-// the context and the kernels for a minute.
+// Use opens a GPU for one user. The error is ErrClosed, or a *ProbeError with
+// the reason BadDevice if the GPU is missing or unusable. The process keeps the
+// primary context and the kernels for a minute after the last user. Otherwise
+// Use blocks while the driver creates the primary context, for some 100 ms.
 //
-// When ctx ends, every wait of the Context ends, while the GPU goes on. Only the waits
-// of Close and similar calls ignore ctx; they take 5 s at most. A GPU that has not
-// finished its work after 30 s counts as hung: see Lost.
+// When ctx ends, every wait of the Context ends, while the GPU continues to
+// work. Only the waits of Close and similar calls ignore ctx; they take 5 s at
+// most. A GPU that has not finished its work after 30 s counts as hung: see
+// Lost.
 func (d *Driver) Use(ctx context.Context, index int) (*Context, error) {
-	// Not locked while the context is made: other GPUs need not wait for this one.
+	// The lock is not held while the context is created: users of other GPUs
+	// need not wait for this one.
 	d.mu.Lock()
 	if d.closed {
 		d.mu.Unlock()
@@ -56,7 +58,8 @@ func (d *Driver) Use(ctx context.Context, index int) (*Context, error) {
 	return c, err
 }
 
-// use is Use. The caller makes sure that the driver is not closed meanwhile.
+// use implements Use. The caller ensures that the driver is not closed
+// meanwhile.
 func (d *Driver) use(ctx context.Context, index int) (*Context, error) {
 	if index < 0 || index >= d.count {
 		return nil, &ProbeError{
@@ -80,7 +83,7 @@ func (d *Driver) use(ctx context.Context, index int) (*Context, error) {
 	return &Context{driver: d, device: device, kept: k, c: own.c, words: own.words, life: ctx, open: map[string]int{}}, nil
 }
 
-// retain makes the primary context.
+// retain creates the primary context.
 func (c *Context) retain() error {
 	rc := c.opening("take into use", func() C.int { return C.gdr_context_open(c.driver.api, C.int(c.device.Index), &c.c) })
 	if rc == 0 {
@@ -93,18 +96,18 @@ func (c *Context) retain() error {
 	}
 }
 
-// release ends the primary context, and with it everything that was made from it.
+// release ends the primary context, and with it everything that was created
+// from it.
 func (c *Context) release() error {
 	return c.ended(c.closing("release", func() C.int { return C.gdr_context_close(c.c) }), "release")
 }
 
-// Device describes the GPU as it was when it was taken into use.
+// Device describes the GPU as it was when Use was called.
 func (c *Context) Device() Device { return c.device }
 
-// FlushWrites blocks until everything that RDMA devices have written to the GPU's
-// memory, and whose completions this process has seen, is visible to work that is
-// queued on the GPU afterwards. It returns ErrUnsupported unless Device.HostFlush is
-// set.
+// FlushWrites blocks until all writes of RDMA devices to the GPU's memory whose
+// completions this process has seen are visible to work that is queued on the
+// GPU afterwards. It returns ErrUnsupported unless Device.HostFlush is set.
 func (c *Context) FlushWrites() error {
 	if !c.device.HostFlush {
 		return fmt.Errorf("flush writes to GPU %d: %w", c.device.Index, ErrUnsupported)
@@ -116,11 +119,11 @@ func (c *Context) FlushWrites() error {
 	return c.check(c.opening("flush writes", func() C.int { return C.gdr_flush_writes(c.c) }), "flush writes")
 }
 
-// Close gives the GPU back. It fails while anything that was made from the Context is
-// open, and names those objects: device memory may still be registered with an RDMA
-// device, and only its user can undo that. Close can then be called again. After a
-// success it does nothing. The primary context stays for a minute, or until the
-// driver's Close.
+// Close ends the use of the GPU. It fails while objects of the Context are
+// open, and lists them: device memory may still be registered with an RDMA
+// device, and only its user can deregister it. Close can then be called again.
+// After a success it does nothing. The primary context is kept for a minute, or
+// until the driver's Close.
 func (c *Context) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +141,7 @@ func (c *Context) Close() error {
 	return nil
 }
 
-// left names the objects that are open. The caller holds c.mu.
+// left lists the objects that are open. The caller holds c.mu.
 func (c *Context) left() string {
 	var list []string
 	for kind, n := range c.open {
@@ -168,8 +171,8 @@ func (c *Context) end(kind string) {
 	c.mu.Unlock()
 }
 
-// check calls failed unless rc is success. Its arguments cost allocations even on
-// success: code that runs for every chunk checks rc first.
+// check calls failed unless rc is success. Evaluating its arguments allocates
+// even on success, so code that runs for every chunk checks rc first.
 func (c *Context) check(rc C.int, format string, args ...any) error {
 	if rc == 0 {
 		return nil
@@ -177,7 +180,7 @@ func (c *Context) check(rc C.int, format string, args ...any) error {
 	return c.failed(rc, format, args...)
 }
 
-// failed makes an *Error from a CUresult.
+// failed converts a CUresult to an *Error.
 func (c *Context) failed(rc C.int, format string, args ...any) *Error {
 	e := &Error{
 		Op:   fmt.Sprintf(format, args...),

@@ -30,7 +30,7 @@ func TestContextClose(t *testing.T) {
 	if err := errors.Join(err, err2, err3, err4); err != nil {
 		t.Fatal(err)
 	}
-	// In no particular order: what is left is named each time.
+	// In arbitrary order: Close lists the remaining objects each time.
 	for _, step := range []struct {
 		left  string
 		close func() error
@@ -60,7 +60,7 @@ func TestContextClose(t *testing.T) {
 	}
 }
 
-// TestClosedObjects: what is closed refuses to work, and does not reach the driver.
+// TestClosedObjects: closed objects return errors without calling the driver.
 func TestClosedObjects(t *testing.T) {
 	c := useFake(t)
 	m, s := alloc(t, c, 4096), newStream(t, c)
@@ -101,7 +101,8 @@ func TestFlushWrites(t *testing.T) {
 	}
 }
 
-// TestOneGPUTwice: its users share the primary context, and one may leave first.
+// TestOneGPUTwice: users of one GPU share the primary context, and either may
+// close first.
 func TestOneGPUTwice(t *testing.T) {
 	d := openFake(t)
 	first, err := d.Use(context.Background(), 0)
@@ -145,7 +146,7 @@ func TestManyGoroutines(t *testing.T) {
 	}
 }
 
-// roundTrip sends random bytes through the GPU.
+// roundTrip copies random bytes through the GPU.
 func roundTrip(t *testing.T, c *Context, n int) {
 	t.Helper()
 	if err := tryRoundTrip(c, n, 1); err != nil {
@@ -153,8 +154,8 @@ func roundTrip(t *testing.T, c *Context, n int) {
 	}
 }
 
-// tryRoundTrip makes and closes one of everything, and copies n bytes to the
-// GPU, within it, and back.
+// tryRoundTrip creates and closes one object of each kind, and copies n bytes
+// to the GPU, within it, and back.
 func tryRoundTrip(c *Context, n int, seed uint64) (err error) {
 	host, err := unix.Mmap(-1, 0, 2*n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
@@ -199,8 +200,8 @@ func tryRoundTrip(c *Context, n int, seed uint64) (err error) {
 	return nil
 }
 
-// TestHandleClose: close waits for the uses that have begun, lets none begin,
-// and ends the object once for all who call it.
+// TestHandleClose: close waits for the uses that have begun, refuses new ones,
+// and ends the object once for all callers.
 func TestHandleClose(t *testing.T) {
 	var h handle
 	if err := h.use(); err != nil {
@@ -215,7 +216,7 @@ func TestHandleClose(t *testing.T) {
 			}
 		})
 	}
-	for h.use() == nil { // until a closer is there
+	for h.use() == nil { // until close has been called
 		h.release()
 		time.Sleep(time.Millisecond)
 	}

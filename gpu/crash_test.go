@@ -17,12 +17,12 @@ import (
 	"gdrcp/gpu/gputest"
 )
 
-// crashes are what a process does that must not survive it, by the name that
-// TestCrash gives it in crashName.
+// crashes are programs that must be killed for what they do, keyed by the value
+// of crashName that selects them.
 var crashes = map[string]struct {
 	words string
 	do    func(*Context) error
-	tells string // on standard error
+	tells string // expected on standard error
 }{
 	"read device memory": {"", func(c *Context) error {
 		m, err := c.Alloc(4096)
@@ -56,7 +56,7 @@ func leaveRegistration(c *Context) error {
 	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
-	for range 20 { // unless this thread was held up for longer than the copy takes
+	for range 20 { // unless this thread was delayed for longer than the copy takes
 		p, err := c.Pin(host)
 		if err != nil {
 			return err
@@ -71,7 +71,7 @@ func leaveRegistration(c *Context) error {
 	return errors.New("unpinned while a copy was under way")
 }
 
-// processorView is device memory as no program may use it.
+// processorView maps device memory as no program may access it.
 func processorView(m *Memory) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(nil), uintptr(m.Addr()))), m.Len())
 }
@@ -108,8 +108,8 @@ func crash(t *testing.T, name string) {
 	t.Fatalf("survived: %v", errors.Join(tt.do(c), d.Close()))
 }
 
-// TestKernelAccess: where the processor cannot go, the kernel cannot for it; in
-// the mode peermem both can.
+// TestKernelAccess: the kernel can access device memory on behalf of the
+// processor only if the processor can; in the mode peermem both can.
 func TestKernelAccess(t *testing.T) {
 	for mode, ok := range map[string]bool{"dmabuf": false, "nodmabuf": false, "peermem": true, "peermem,bar1full": false} {
 		m := alloc(t, useFake(t, mode), 4096)

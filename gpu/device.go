@@ -1,12 +1,13 @@
 package gpu
 
-// Device describes a GPU. Fields that the driver does not know are -1, or empty.
+// Device describes a GPU. Fields that the driver does not report are -1, or
+// empty.
 type Device struct {
-	// Index is the driver's ordinal, as CUDA_VISIBLE_DEVICES leaves it.
+	// Index is the driver's ordinal, among the devices that
+	// CUDA_VISIBLE_DEVICES allows.
 	Index int    `json:"index"`
 	Name  string `json:"name"`
-	// UUID is GPU-... in nvidia-smi's spelling, or MIG-... for an instance of a divided
-	// GPU.
+	// UUID is GPU-... in nvidia-smi's spelling, or MIG-... for a MIG instance.
 	UUID string `json:"uuid,omitempty"`
 	// PCIAddress is domain:bus:device.function in sysfs's spelling.
 	PCIAddress string `json:"pci_address"`
@@ -18,7 +19,7 @@ type Device struct {
 	// ComputeMajor and ComputeMinor are the compute capability.
 	ComputeMajor int `json:"compute_major"`
 	ComputeMinor int `json:"compute_minor"`
-	// DriverVersion is the CUDA version that the driver supports, as 12.4.
+	// DriverVersion is the CUDA version that the driver supports, such as 12.4.
 	DriverVersion string `json:"driver_version"`
 	// DMABuf: memory can be exported as a dma-buf (attribute 124).
 	DMABuf bool `json:"dma_buf"`
@@ -26,12 +27,12 @@ type Device struct {
 	GPUDirect bool `json:"gpudirect_rdma"`
 	// HostFlush: FlushWrites works (attribute 117, option HOST).
 	HostFlush bool `json:"host_flush"`
-	// WritesOrdering is attribute 118: the writes of RDMA devices are ordered for
-	// nobody (0), for the GPU itself (100), or for all GPUs (200).
+	// WritesOrdering is attribute 118: the writes of RDMA devices are not
+	// ordered (0), ordered for the GPU itself (100), or for all GPUs (200).
 	WritesOrdering int `json:"writes_ordering"`
-	// C2C: the GPU has a coherent link to the CPU (Grace), and reaches the host's
-	// memory through the CPU's page tables (attribute 100).
+	// C2C: the GPU has a coherent link to the CPU (Grace), and accesses the
+	// host's memory through the CPU's page tables (attribute 100).
 	C2C bool `json:"c2c"`
-	// Problem says why the device cannot be used, or is empty.
+	// Problem is the reason why the device cannot be used, or empty.
 	Problem string `json:"problem,omitempty"`
 }

@@ -10,42 +10,43 @@ import (
 )
 
 const (
-	// launchBytes and launchJobs bound one launch of a dispatcher. So many bytes keep a GPU
-	// busy for much longer than a launch takes.
+	// launchBytes and launchJobs bound one launch of a dispatcher. A GPU needs
+	// much longer for that many bytes than a launch takes.
 	launchBytes = 64 << 20
 	launchJobs  = 32 << 10
-	// gatherTime is for how long a launch waits for more jobs, while the GPU has others. A
-	// process that has nothing else to do may sleep for 1 ms instead.
+	// gatherTime is how long a launch waits for more jobs while the GPU is
+	// busy. On an otherwise idle process the timer may sleep for 1 ms instead.
 	gatherTime = 200 * time.Microsecond
-	// lanes is how many launches of a dispatcher may be under way: the GPU works for one
-	// while the next is gathered.
+	// lanes is how many launches of a dispatcher may be in flight: the GPU
+	// executes one while the next is gathered.
 	lanes = 2
 )
 
-// dispatcher digests for all users of one GPU. What they submit at the same time shares a
-// launch. A part of it, a lane, gathers jobs, launches, and waits for the GPU; meanwhile the
-// other lane gathers.
+// dispatcher digests pieces for all users of one GPU. Jobs that several users
+// submit at the same time share a launch. Each lane of a dispatcher gathers
+// jobs, launches, and waits for the GPU; meanwhile another lane gathers.
 //
-// An error of the GPU goes to every user with jobs in that launch. Nothing else of a user
-// reaches the others: jobs are checked before, and users wait for their own copies.
+// An error of the GPU is returned to every user with jobs in that launch.
+// Otherwise users do not affect each other: jobs are checked when they are
+// submitted, and users wait for their own copies.
 type dispatcher struct {
-	own   *Context // that of the GPU's kept
+	own   *Context // kept.own
 	lanes [lanes]*lane
-	// gathering is held by the lane that gathers. changed has a token after a change that
-	// this lane may wait for.
+	// gathering is held by the lane that gathers. changed has a token after a
+	// change that this lane may be waiting for.
 	gathering, changed chan struct{}
 	stop               chan struct{} // closed to end the lanes
 	running            sync.WaitGroup
 
 	mu      sync.Mutex
-	waiting []*Submitter // those with jobs that no lane has, in the order of their turns
-	callers int          // how many goroutines may submit at once
-	asked   int          // requests that are not over
-	busy    int          // lanes that launch, or wait for the GPU
+	waiting []*Submitter // submitters with jobs not yet in a lane, in the order of their turns
+	callers int          // how many goroutines may submit concurrently
+	asked   int          // requests that have not ended
+	busy    int          // lanes that launch or wait for the GPU
 }
 
-// newDispatcher makes all that the launches need, and starts the lanes. own is the Context
-// of the GPU's kept, which outlives the dispatcher.
+// newDispatcher creates everything that the launches need, and starts the
+// lanes. own is the Context of the GPU's kept, which outlives the dispatcher.
 func newDispatcher(own *Context) (*dispatcher, error) {
 	d := idleDispatcher(own)
 	for _, l := range d.lanes {
@@ -59,7 +60,8 @@ func newDispatcher(own *Context) (*dispatcher, error) {
 	return d, nil
 }
 
-// idleDispatcher is a dispatcher whose lanes do not run, and have nothing of the GPU yet.
+// idleDispatcher returns a dispatcher whose lanes do not run and have no
+// resources on the GPU yet.
 func idleDispatcher(own *Context) *dispatcher {
 	d := &dispatcher{own: own, gathering: make(chan struct{}, 1), changed: make(chan struct{}, 1), stop: make(chan struct{})}
 	for i := range d.lanes {
@@ -68,8 +70,8 @@ func idleDispatcher(own *Context) *dispatcher {
 	return d
 }
 
-// close ends the dispatcher, which nobody uses any more. A GPU that hangs may hold its lanes:
-// these are then left behind.
+// close ends the dispatcher, which must have no users. If the GPU hangs, lanes
+// may be blocked: they are abandoned.
 func (d *dispatcher) close() error {
 	close(d.stop)
 	if !d.own.awaits("end a dispatcher", d.running.Wait) {
@@ -86,7 +88,7 @@ func (d *dispatcher) closeLanes() error {
 	return errors.Join(errs...)
 }
 
-// tell wakes the lane that gathers.
+// tell wakes the gathering lane.
 func (d *dispatcher) tell() {
 	select {
 	case d.changed <- struct{}{}:
@@ -94,22 +96,24 @@ func (d *dispatcher) tell() {
 	}
 }
 
-// lane makes launches, one after the other. Only its own goroutine uses it.
+// lane makes launches, one after another. Only its own goroutine uses it.
 type lane struct {
 	d      *dispatcher
 	stream *Stream
 	hasher *Hasher
-	done   *Mark // in the stream behind a launch
-	// recorded says that done is that of the launch under way. The other lane reads it.
+	done   *Mark // recorded in the stream after a launch
+	// recorded is true if done belongs to the launch in flight. The other lane
+	// reads it.
 	recorded atomic.Bool
 
-	// The launch that is gathered, or under way: its jobs, their bytes, and whose they are.
+	// The launch that is being gathered or is in flight: its jobs, their bytes,
+	// and the requests that they belong to.
 	jobs  []HashJob
 	bytes int
 	parts []part
 }
 
-// part is a stretch of a request's jobs in a launch.
+// part is a range of a request's jobs in a launch.
 type part struct {
 	of       *request
 	from, to int
@@ -146,9 +150,10 @@ func (l *lane) run() {
 	}
 }
 
-// gather fills a launch in turn with the other lane. A GPU that has nothing to do gets what
-// is there. While it works for the other lane, the launch waits for more, until it is full,
-// or gatherTime is over, or nothing more can come. gather is false when the lane is to end.
+// gather fills a launch, in turn with the other lane. If the GPU is idle, it
+// returns with the jobs that there are. While the GPU works for the other lane,
+// the launch waits for more, until it is full, gatherTime has passed, or no
+// more jobs can arrive. gather returns false when the lane must end.
 func (l *lane) gather() bool {
 	d := l.d
 	select {
@@ -171,7 +176,8 @@ func (l *lane) gather() bool {
 		case <-late:
 			isLate = true
 		case <-d.stop:
-			// Nobody waits for these jobs, or their memory could go while a launch has them.
+			// Nobody waits for these jobs, otherwise their memory could be
+			// freed while a launch uses it.
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			l.endPartsLocked(ErrClosed)
@@ -180,8 +186,8 @@ func (l *lane) gather() bool {
 	}
 }
 
-// take adds the jobs that wait to the launch, as far as there is room. It reports whether the
-// launch is to begin, and then counts the lane as busy.
+// take adds waiting jobs to the launch, as far as there is room. It reports
+// whether the launch should begin, and if so counts the lane as busy.
 func (l *lane) take(isLate bool) bool {
 	d := l.d
 	d.mu.Lock()
@@ -194,8 +200,9 @@ func (l *lane) take(isLate bool) bool {
 	return true
 }
 
-// worksLocked reports whether a lane has the GPU work, or is about to. Whoever waits for a
-// launch may sleep a while after its end: so it looks for that itself, without the driver.
+// worksLocked reports whether a lane keeps the GPU busy, or is about to. A
+// goroutine that waits for a launch may notice its end late, so worksLocked
+// checks for itself, without the driver.
 func (d *dispatcher) worksLocked() bool {
 	done := 0
 	for _, l := range d.lanes {
@@ -206,8 +213,8 @@ func (d *dispatcher) worksLocked() bool {
 	return d.busy > done
 }
 
-// digest has the GPU carry out the launch, and waits for it. After an error nothing of the
-// launch is under way, unless the driver is lost.
+// digest runs the launch on the GPU and waits for it. After an error no part of
+// the launch is in flight, unless the driver is lost.
 func (l *lane) digest() error {
 	// Every job was checked when it was submitted.
 	if err := l.hasher.begin(l.stream, l.jobs); err != nil {
@@ -220,7 +227,8 @@ func (l *lane) digest() error {
 	return l.done.Wait()
 }
 
-// finish gives the digests, or why there are none, to those whose jobs these were.
+// finish returns the digests, or the error, to the requests that the jobs
+// belong to.
 func (l *lane) finish(err error) {
 	job := 0
 	for _, p := range l.parts {
@@ -238,7 +246,8 @@ func (l *lane) finish(err error) {
 	d.tell()
 }
 
-// endPartsLocked takes the launch's jobs from it. A request that has no others is over.
+// endPartsLocked removes the launch's jobs. A request whose last jobs these
+// were ends.
 func (l *lane) endPartsLocked(err error) {
 	for _, p := range l.parts {
 		p.of.parts--
@@ -247,6 +256,6 @@ func (l *lane) endPartsLocked(err error) {
 		}
 		p.of.endLocked()
 	}
-	clear(l.jobs) // they name memory of users that may go
+	clear(l.jobs) // they refer to memory that users may close
 	clear(l.parts)
 }

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// aside is a dispatcher whose lanes do not run, without a GPU: a test makes their steps.
+// aside returns a dispatcher without a GPU whose lanes do not run: tests
+// execute their steps.
 func aside() *dispatcher {
 	d := idleDispatcher(nil)
 	for _, l := range d.lanes {
@@ -21,7 +22,7 @@ func aside() *dispatcher {
 	return d
 }
 
-// asks submits jobs of these lengths.
+// asks submits jobs of the given lengths.
 func asks(t *testing.T, s *Submitter, lengths ...int) *request {
 	t.Helper()
 	jobs := make([]HashJob, len(lengths))
@@ -40,7 +41,8 @@ func asksFor(t *testing.T, s *Submitter, jobs ...HashJob) *request {
 	return r
 }
 
-// launched has a lane gather, and says how many bytes of each request the launch has.
+// launched lets a lane gather, and returns how many bytes of each request the
+// launch has.
 func launched(t *testing.T, l *lane) map[*request]int {
 	t.Helper()
 	if !l.gather() {
@@ -63,7 +65,7 @@ func launched(t *testing.T, l *lane) map[*request]int {
 	return got
 }
 
-// repeat is n times a length.
+// repeat returns n times a length.
 func repeat(n, length int) []int {
 	return slices.Repeat([]int{length}, n)
 }
@@ -77,7 +79,8 @@ func isOver(r *request) bool {
 	}
 }
 
-// No user fills the launches while others wait, however much it submits first.
+// No user fills the launches while others wait, however much it has submitted
+// before them.
 func TestLaunchTakesInTurn(t *testing.T) {
 	d := aside()
 	greedy, modest, tiny := &Submitter{d: d}, &Submitter{d: d}, &Submitter{d: d}
@@ -100,7 +103,8 @@ func TestLaunchTakesInTurn(t *testing.T) {
 	}
 }
 
-// What does not fit is the first of the next launch, and keeps nobody from this one.
+// A job that does not fit is the first of the next launch, and does not exclude
+// others from this one.
 func TestLargestJobWaitsForOneLaunch(t *testing.T) {
 	d := aside()
 	small, large := &Submitter{d: d}, &Submitter{d: d}
@@ -114,7 +118,7 @@ func TestLargestJobWaitsForOneLaunch(t *testing.T) {
 	}
 }
 
-// Who submits nothing but the largest jobs leaves room for others.
+// A user that submits only jobs of the maximum size leaves room for others.
 func TestLargestJobsLeaveRoom(t *testing.T) {
 	d := aside()
 	greedy, victim := &Submitter{d: d}, &Submitter{d: d}
@@ -176,8 +180,8 @@ func TestLaunchOfManyJobs(t *testing.T) {
 	}
 }
 
-// Each job is in one launch, and the end of its request comes behind the last of them,
-// whichever lane is the first to be done, and whoever goes meanwhile.
+// Each job is in one launch, and its request ends after the last of them,
+// whichever lane finishes first, and whichever user leaves meanwhile.
 func TestLaunchesOfManyUsers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	for round := range 200 {
@@ -232,14 +236,15 @@ func TestLaunchesOfManyUsers(t *testing.T) {
 	}
 }
 
-// finishOnce ends a launch that was gathered.
+// finishOnce ends a launch that has been gathered.
 func finishOnce(l *lane) {
 	l.finish(nil)
 	l.parts, l.bytes = l.parts[:0], 0
 }
 
-// A GPU with nothing to do gets a launch at once. A busy one gets the next when it has done the
-// one before, when nothing more can come, as when a user leaves, and otherwise after gatherTime.
+// An idle GPU gets a launch immediately. A busy one gets the next when it has
+// finished the previous one, when no more jobs can arrive, for example because
+// a user leaves, and otherwise after gatherTime.
 func TestLaunchWaits(t *testing.T) {
 	for what, happens := range map[string]func(d *dispatcher, leaves *Submitter){
 		"the GPU is done":     func(d *dispatcher, _ *Submitter) { d.lanes[0].finish(nil) },
@@ -279,8 +284,8 @@ func TestLaunchWaits(t *testing.T) {
 	}
 }
 
-// An error of the GPU goes to all whose jobs are in the launch, and what else they have asked
-// for in the same call is given up.
+// An error of the GPU is returned to all users with jobs in the launch, and the
+// remaining jobs of the same calls are withdrawn.
 func TestLaunchFailsForAll(t *testing.T) {
 	c := useFake(t, "badlaunch")
 	d := idleDispatcher(c.kept.own)
@@ -319,8 +324,9 @@ func TestLaunchFailsForAll(t *testing.T) {
 	}
 }
 
-// A driver that is lost, as by an error of another GPU, may still launch what a lane has: who
-// closes waits for that, and so does who closes at the same time.
+// If the driver is lost, for example by an error of another GPU, a lane may
+// still launch the jobs that it has: Close waits for that, and so does a
+// concurrent Close.
 func TestCloseWaitsThoughLost(t *testing.T) {
 	drv := openFake(t, "gpus=2")
 	c, err := drv.Use(t.Context(), 0)
@@ -356,7 +362,8 @@ func TestCloseWaitsThoughLost(t *testing.T) {
 	}
 }
 
-// A lane that ends while it gathers tells those whose jobs it has.
+// A lane that ends while it gathers returns an error to the users whose jobs it
+// has.
 func TestLaneEndsWhileItGathers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := aside()
@@ -371,14 +378,15 @@ func TestLaneEndsWhileItGathers(t *testing.T) {
 	})
 }
 
-// gathers has a lane gather, in a goroutine of its own, and tells when it is to launch.
+// gathers lets a lane gather in a goroutine, and reports when it is ready to
+// launch.
 func gathers(l *lane) <-chan bool {
 	gathered := make(chan bool, 1)
 	go func() { gathered <- l.gather() }()
 	return gathered
 }
 
-// A kernel that goes wrong is told to all users, of whatever launch.
+// An error of a kernel is returned to all users, whatever their launch.
 func TestKernelFailsForAll(t *testing.T) {
 	d := openFake(t, "badkernel", "late=5", "gpus=2")
 	users := make([]*submitting, 3)
@@ -397,8 +405,8 @@ func TestKernelFailsForAll(t *testing.T) {
 	wantLost(t, d, d.Lost())
 }
 
-// A dispatcher is made once, for the first who submits something, and stays as long as the
-// kernels.
+// A dispatcher is created once, for the first user that submits something, and
+// kept as long as the kernels.
 func TestDispatcherIsKept(t *testing.T) {
 	d, told := made(t, "launches")
 	var before *dispatcher
@@ -425,7 +433,7 @@ func TestDispatcherIsKept(t *testing.T) {
 		}
 	}
 	closes(t, "driver", d)
-	before.running.Wait() // or this test hangs
+	before.running.Wait() // otherwise this test hangs
 	if got, want := told(), "context 0 module 0 end 0"; got != want {
 		t.Errorf("made %q, want %q", got, want)
 	}

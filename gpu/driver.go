@@ -23,16 +23,16 @@ import (
 	"unsafe"
 )
 
-// Driver is NVIDIA's driver, opened and started.
+// Driver is NVIDIA's driver, loaded and initialized.
 type Driver struct {
 	api     *C.struct_gdr_api
 	nvml    *C.struct_gdr_nvml // nil without it
-	version int                // as the driver gives it: 12040
+	version int                // as the driver reports it: 12040
 	count   int
 	sysfs   string
 
 	idleTime time.Duration
-	kept     []*kept // by the index of the GPU
+	kept     []*kept // indexed by GPU
 
 	mu       sync.Mutex
 	contexts int // open ones
@@ -44,15 +44,17 @@ type Driver struct {
 	onLost []func(error)
 }
 
-// Open opens libcuda.so.1, or the file that GDRCP_LIBCUDA names, and starts the driver.
-// If NVML is there, as libnvidia-ml.so.1 or the file that GDRCP_LIBNVML names, Open
-// opens it too, to learn the size of BAR1. The error is a *ProbeError. Open blocks
-// while the driver starts: seconds if nothing keeps it loaded.
+// Open opens libcuda.so.1, or the file that GDRCP_LIBCUDA names, and
+// initializes the driver. If NVML is installed, as libnvidia-ml.so.1 or the
+// file that GDRCP_LIBNVML names, Open opens it too, to get the size of BAR1.
+// The error is a *ProbeError. Open blocks while the driver initializes, which
+// takes seconds if nothing keeps it loaded.
 //
-// The library stays loaded when the Driver is closed. A process needs one
+// The library remains loaded when the Driver is closed. A process needs one
 // Driver; several are independent.
 func Open() (*Driver, error) {
-	// This is nvidia-smi's order: the driver's own order begins with the fastest GPU.
+	// This is nvidia-smi's order: the driver's default order begins with the
+	// fastest GPU.
 	if _, set := os.LookupEnv("CUDA_DEVICE_ORDER"); !set {
 		if err := os.Setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID"); err != nil {
 			return nil, fmt.Errorf("choose the order of GPUs: %w", err)
@@ -115,7 +117,7 @@ func stubLibrary(file string) error {
 	}
 }
 
-// start starts the driver and asks for its version and number of GPUs.
+// start initializes the driver and queries its version and number of GPUs.
 func (d *Driver) start() error {
 	if rc := C.gdr_init(d.api); rc != 0 {
 		return d.notStarted(rc)
@@ -137,9 +139,9 @@ func (d *Driver) start() error {
 	return nil
 }
 
-// notStarted makes a ProbeError from the result of cuInit. The driver gives
-// CUDA_ERROR_NO_DEVICE without a GPU, and also if its files in /dev are missing or
-// forbidden.
+// notStarted converts the result of cuInit to a ProbeError. The driver returns
+// CUDA_ERROR_NO_DEVICE if there is no GPU, and also if its files in /dev are
+// missing or not accessible.
 func (d *Driver) notStarted(rc C.int) error {
 	e := &ProbeError{Reason: NoDriver, Detail: "start NVIDIA's driver: " + d.errorName(rc)}
 	switch rc {
@@ -157,7 +159,8 @@ func (d *Driver) notStarted(rc C.int) error {
 	return e
 }
 
-// errorName returns a CUresult's name, or its number if the driver knows no name.
+// errorName returns a CUresult's name, or its number if the driver has no name
+// for it.
 func (d *Driver) errorName(rc C.int) string {
 	if name := C.gdr_error_name(d.api, rc); name != nil {
 		return C.GoString(name)
@@ -165,17 +168,17 @@ func (d *Driver) errorName(rc C.int) string {
 	return "CUresult " + strconv.Itoa(int(rc))
 }
 
-// Version returns the CUDA version that the driver supports, such as 12.4. That is not
-// the version of the driver itself.
+// Version returns the CUDA version that the driver supports, such as 12.4. This
+// is not the version of the driver itself.
 func (d *Driver) Version() string {
 	return fmt.Sprintf("%d.%d", d.version/1000, d.version%1000/10)
 }
 
-// Close ends the use of the driver, and the contexts and kernels that it keeps. It
-// fails while a Context is open, and can then be called again. After a success it does
-// nothing. It blocks for 5 s at most; then a GPU counts as hung. Its error includes
-// those of contexts and kernels that were ended before, when nobody had used them for a
-// while.
+// Close ends the use of the driver, and frees the contexts and kernels that it
+// keeps. It fails while a Context is open, and can then be called again. After
+// a success it does nothing. It blocks for 5 s at most; then a GPU counts as
+// hung. Its error includes the errors of contexts and kernels that were freed
+// earlier because they were idle.
 func (d *Driver) Close() error {
 	if closed, err := d.shut(); closed || err != nil {
 		return err
@@ -196,7 +199,8 @@ func (d *Driver) Close() error {
 	return errors.Join(errs...)
 }
 
-// shut refuses all further use of the driver, and reports whether it was shut before.
+// shut prevents all further use of the driver, and reports whether it was shut
+// before.
 func (d *Driver) shut() (closed bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"gdrcp/gpu/gputest"
 )
 
-// variant builds a fake with further compiler flags and opens it next.
+// variant builds a fake with further compiler flags, for the next Open.
 func variant(t *testing.T, flags ...string) {
 	t.Helper()
 	library, err := gputest.Build(t.TempDir(), flags...)
@@ -62,7 +62,8 @@ func TestProbeErrors(t *testing.T) {
 	}
 }
 
-// TestOlderDrivers: functions come from whichever of the three ways there is.
+// TestOlderDrivers: functions are found in whichever of the three ways the
+// driver supports.
 func TestOlderDrivers(t *testing.T) {
 	for name, flags := range map[string][]string{
 		"the first cuGetProcAddress": {"-DcuGetProcAddress_v2=not_there"},
@@ -137,8 +138,8 @@ func TestDeviceModes(t *testing.T) {
 	}
 }
 
-// An instance of a divided GPU has its own UUID, where the driver tells it: one of
-// the time before that tells the GPU's.
+// A MIG instance has its own UUID, if the driver reports it: older drivers
+// report the GPU's.
 func TestInstanceUUID(t *testing.T) {
 	const whole = "GPU-00010203-0405-0607-0809-0a0b0c0d0e01"
 	if d := openFake(t, "gpus=2", "mig").Devices()[1]; d.UUID != "MIG-99010203-0405-0607-0809-0a0b0c0d0e01" {

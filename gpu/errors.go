@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Errors that callers act on.
+// Errors that callers check for.
 var (
 	// ErrUnsupported: this device, driver or build lacks the feature.
 	ErrUnsupported = errors.New("not supported here")
@@ -15,18 +15,18 @@ var (
 	ErrClosed = errors.New("closed")
 )
 
-// ProbeReason is the kind of reason why there is no GPU to use.
+// ProbeReason classifies why there is no GPU to use.
 type ProbeReason uint8
 
 // The reasons, in the order in which Open and Use check for them.
 const (
 	NotBuilt  ProbeReason = iota + 1 // this binary was built without cgo
 	NoLibrary                        // libcuda.so.1 is missing
-	OldDriver                        // it lacks a needed symbol
+	OldDriver                        // it lacks a required symbol
 	NoDriver                         // the kernel driver is not loaded, or has another version
-	NoDevice                         // the driver knows no GPU, or no visible one
+	NoDevice                         // the driver reports no GPU, or no visible one
 	BadDevice                        // the device with the index cannot be used
-	Lost                             // the driver refuses this process all further work
+	Lost                             // the driver refuses all further work of this process
 )
 
 func (r ProbeReason) String() string {
@@ -52,11 +52,11 @@ func (r ProbeReason) String() string {
 // MarshalText is String, for JSON.
 func (r ProbeReason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// ProbeError says why there is no GPU to use. It is an ErrUnsupported.
+// ProbeError reports why there is no GPU to use. It is an ErrUnsupported.
 type ProbeError struct {
 	Reason ProbeReason
 	Detail string
-	Hint   string // one remedy for a person, or empty
+	Hint   string // one remedy for the user, or empty
 }
 
 func (e *ProbeError) Error() string { return e.Detail }
@@ -76,7 +76,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s on GPU %d: %s (%d)", e.Op, e.GPU, e.Name, e.Code)
 }
 
-// CUresults that callers act on (cuda.h).
+// CUresults that need special handling (cuda.h).
 const (
 	codeOutOfMemory         = 2
 	codeInvalidImage        = 200
@@ -94,7 +94,8 @@ const (
 	codeUnknown             = 999
 )
 
-// Unwrap returns ErrOutOfMemory or ErrUnsupported if the code means that, else nil.
+// Unwrap returns ErrOutOfMemory or ErrUnsupported if the code means that,
+// otherwise nil.
 func (e *Error) Unwrap() error {
 	switch e.Code {
 	case codeOutOfMemory:
@@ -105,7 +106,7 @@ func (e *Error) Unwrap() error {
 	return nil
 }
 
-// Hint returns one remedy for a person, or nothing.
+// Hint returns one remedy for the user, or an empty string.
 func (e *Error) Hint() string {
 	switch e.Code {
 	case codeOutOfMemory:
@@ -124,8 +125,8 @@ func (e *Error) Hint() string {
 	return hintOfSystem(e.Code)
 }
 
-// hintOfSystem returns the remedy for a CUresult that is about the whole machine, at the
-// start of the driver or later, or nothing.
+// hintOfSystem returns the remedy for a CUresult that concerns the whole
+// machine, during initialization or later, or an empty string.
 func hintOfSystem(code int) string {
 	switch code {
 	case codeSystemNotReady:
@@ -138,10 +139,10 @@ func hintOfSystem(code int) string {
 	return ""
 }
 
-// WithClose joins the error of work on a GPU, which may be nil, with the error of
-// closing what the work used. If both are the driver's refusal with the same code, it
-// returns err alone: a context that failed once gives the same code at every later
-// call.
+// WithClose joins the error of work on a GPU, which may be nil, with the error
+// of closing the objects that the work used. If both are errors of the driver
+// with the same code, it returns err alone: after a failure a context returns
+// the same code from every later call.
 func WithClose(err, closing error) error {
 	var first, again *Error
 	if errors.As(err, &first) && errors.As(closing, &again) && first.Code == again.Code {

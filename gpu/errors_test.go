@@ -22,8 +22,8 @@ func TestError(t *testing.T) {
 	}
 }
 
-// Codes about the whole machine have a remedy of their own, at the start of the driver and
-// in later calls.
+// Codes that concern the whole machine have their own hint, during
+// initialization and in later calls.
 func TestHintsOfSystem(t *testing.T) {
 	for code, want := range map[int]string{802: "nvidia-fabricmanager", 804: "cuda-compat", 805: "MPS", 1: ""} {
 		if got := (&Error{Code: code}).Hint(); want == "" && got != "" || !strings.Contains(got, want) {
@@ -32,7 +32,7 @@ func TestHintsOfSystem(t *testing.T) {
 	}
 }
 
-// TestNames: every reason and class has a name of its own, in JSON too.
+// TestNames: every reason and class has a distinct name, in JSON too.
 func TestNames(t *testing.T) {
 	seen := map[string]bool{}
 	for r := NotBuilt; r <= BadDevice; r++ {
@@ -54,7 +54,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A refusal that a context only says again is told once; all else of closing is told too.
+// An error that a context merely repeats is reported once; other errors of
+// closing are reported too.
 func TestWithClose(t *testing.T) {
 	launch, again := &Error{Op: "launch", Code: 700}, &Error{Op: "free", Code: 700}
 	other, plain := &Error{Op: "free", Code: 1}, errors.New("unmap")

@@ -11,7 +11,7 @@ import (
 	"gdrcp/gpu/gputest"
 )
 
-// TestFake calls the fake wrongly, which this package does not.
+// TestFake calls the fake incorrectly, which this package never does.
 func TestFake(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "fake_check")
 	compiler := os.Getenv("CC")

@@ -9,10 +9,12 @@ import (
 	"sync"
 )
 
-// MaxNameBytes bounds the names that Find takes: a whole UUID with its prefix.
+// MaxNameBytes bounds the names that Find accepts: a whole UUID with its
+// prefix.
 const MaxNameBytes = 40
 
-// Patterns are compiled where a name or an address is first looked at: every start of the program would pay for them.
+// The patterns are compiled when first used, because otherwise every start of
+// the program would pay for them.
 var (
 	uuidName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(GPU|MIG)-[0-9a-f-]{1,36}$`) })
 	// The spellings of nvidia-smi (eight digits of domain), the kernel (four or more)
@@ -22,18 +24,18 @@ var (
 	})
 )
 
-// CheckName refuses a name that can name no GPU on any host. An index, a UUID or the
-// first part of a UUID, and a PCI address can.
+// CheckName refuses a name that cannot refer to a GPU on any host. Valid names
+// are an index, a UUID or the first part of one, and a PCI address.
 func CheckName(name string) error {
 	_, err := matcher(name)
 	return err
 }
 
-// Find returns the GPU with a name. The name is its index as in Devices; its UUID
-// (GPU-..., or MIG-... for an instance of a divided GPU) or a unique beginning of the
-// UUID, as in CUDA_VISIBLE_DEVICES; or its PCI address, in which domain and function
-// may be left out if they are 0. Case does not matter. The error is a *ProbeError with
-// the reason BadDevice that lists the GPUs.
+// Find returns the named GPU. The name is its index as in Devices; its UUID
+// (GPU-..., or MIG-... for a MIG instance) or a unique prefix of the UUID, as
+// in CUDA_VISIBLE_DEVICES; or its PCI address, in which domain and function may
+// be omitted if they are 0. Case does not matter. The error is a *ProbeError
+// with the reason BadDevice that lists the GPUs.
 func Find(devices []Device, name string) (Device, error) {
 	matches, err := matcher(name)
 	if err != nil {
@@ -58,7 +60,7 @@ func Find(devices []Device, name string) (Device, error) {
 	}
 }
 
-// matcher takes a name apart.
+// matcher parses a name.
 func matcher(name string) (func(Device) bool, error) {
 	if len(name) > MaxNameBytes {
 		return nil, errors.New("the name of the GPU is too long")
@@ -81,7 +83,7 @@ func matcher(name string) (func(Device) bool, error) {
 	return nil, fmt.Errorf("%q is not an index, UUID (GPU-... or MIG-...) or PCI address of a GPU", name)
 }
 
-// pciNumber returns a PCI address as a number, whatever its spelling.
+// pciNumber returns a PCI address as a number, independent of its spelling.
 func pciNumber(address string) (number uint64, ok bool) {
 	parts := pciName().FindStringSubmatch(strings.ToLower(address))
 	if parts == nil {
@@ -90,14 +92,14 @@ func pciNumber(address string) (number uint64, ok bool) {
 	for _, part := range parts[1:] {
 		n := uint64(0)
 		if part != "" {
-			n, _ = strconv.ParseUint(part, 16, 32) // the expression matches only hexadecimal digits
+			n, _ = strconv.ParseUint(part, 16, 32) // the expression only matches hexadecimal digits
 		}
 		number = number<<8 | n
 	}
 	return number, true
 }
 
-// listed names GPUs in each of the forms that Find takes.
+// listed lists GPUs with each of the names that Find accepts.
 func listed(devices []Device) string {
 	const most = 16
 	var names []string

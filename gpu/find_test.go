@@ -21,7 +21,7 @@ func TestFind(t *testing.T) {
 		"MIG-99990":        2,
 		"mig-99991111-33":  3,
 		"0000:1b:00.0":     0,
-		"00000000:3B:00.0": 1, // as nvidia-smi spells it
+		"00000000:3B:00.0": 1, // nvidia-smi's spelling
 		"1b:00.0":          0,
 		"0:3b:0":           1,
 		"3b:00":            1,

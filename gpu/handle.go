@@ -4,18 +4,20 @@ package gpu
 
 import "sync"
 
-// handle lets several goroutines use an object of the driver, and ends the object once,
-// after the uses that had begun. The zero value is an open object.
+// handle lets several goroutines use an object of the driver, and ends the
+// object once, after all uses that have begun. The zero value is an open
+// object.
 type handle struct {
 	mu     sync.Mutex
 	users  int
-	idle   chan struct{} // made by close while there are users
+	idle   chan struct{} // created by close if there are users
 	closed bool
-	done   chan struct{} // made by the first close
+	done   chan struct{} // created by the first close
 	err    error
 }
 
-// use begins a use, which release ends, or returns ErrClosed.
+// use begins a use, which release ends. It returns ErrClosed if the object is
+// closed.
 func (h *handle) use() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

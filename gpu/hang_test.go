@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// hangs begins a kernel that never ends, in a Context with that life.
+// hangs starts a kernel that never ends, in a Context with the given life.
 func hangs(t *testing.T, life context.Context) (*Driver, *Context, *Stream, *Memory) {
 	t.Helper()
 	d := openFake(t, "hang", "gpus=2", "late=5")
@@ -34,7 +34,7 @@ func hangs(t *testing.T, life context.Context) (*Driver, *Context, *Stream, *Mem
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// What hangs is left behind, and is told by the driver alone.
+		// Objects that hang are abandoned, and only the driver reports that.
 		closes(t, "stream", s)
 		if err := mod.unload(); err != nil {
 			t.Error(err)
@@ -45,8 +45,8 @@ func hangs(t *testing.T, life context.Context) (*Driver, *Context, *Stream, *Mem
 	return d, c, s, m
 }
 
-// Who waits for a GPU that hangs goes when its life ends, and after a time in
-// any case; then the driver lends nothing any more.
+// Waits for a hung GPU end when the Context's life ends, and after a timeout in
+// any case; then the driver refuses all further use.
 func TestHungGPU(t *testing.T) {
 	life, end := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
@@ -68,7 +68,7 @@ func TestHungGPU(t *testing.T) {
 	wantLost(t, d, d.Lost())
 }
 
-// Who uses another GPU meanwhile comes to the end of what is under way there.
+// A user of another GPU can meanwhile finish its work there.
 func TestHungGPUIsNoOther(t *testing.T) {
 	d, _, s, _ := hangs(t, t.Context())
 	c, err := d.Use(t.Context(), 1)
@@ -96,9 +96,9 @@ func TestHungGPUIsNoOther(t *testing.T) {
 	}
 }
 
-// Calls that wait for all work of a GPU, as freeing memory does, hold nobody up
-// either: what they would give back is left. Who waits for another reason reports that wait,
-// and of its limit.
+// Calls that wait for all work of a GPU, such as freeing memory, block nobody
+// either: what they would free is abandoned. A wait for another reason reports
+// that reason and its limit.
 func TestHungGPUHoldsNoClose(t *testing.T) {
 	d, _, s, m := hangs(t, t.Context())
 	start := time.Now()
@@ -112,7 +112,8 @@ func TestHungGPUHoldsNoClose(t *testing.T) {
 	wantLost(t, d, d.Lost())
 }
 
-// Freeing memory waits for work that was there before, and not for what others queue meanwhile.
+// Freeing memory waits for work that was queued before, and not for work that
+// others queue meanwhile.
 func TestFreeingWaitsForNoLaterWork(t *testing.T) {
 	d := openFake(t, "late=20")
 	c, err := d.Use(t.Context(), 0)
@@ -155,7 +156,8 @@ func TestFreeingWaitsForNoLaterWork(t *testing.T) {
 	}
 }
 
-// The context of a GPU that takes its time keeps nobody from another GPU.
+// If creating the context of one GPU takes long, users of another GPU do not
+// wait.
 func TestGPUsDoNotQueue(t *testing.T) {
 	g := newGate(t)
 	d := openFake(t, "gpus=2", "opengate="+g.path)
@@ -168,7 +170,7 @@ func TestGPUsDoNotQueue(t *testing.T) {
 		opened <- err
 	}()
 	g.reached()
-	c, err := d.Use(context.Background(), 1) // or it waits for ever
+	c, err := d.Use(context.Background(), 1) // otherwise it waits for ever
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +181,7 @@ func TestGPUsDoNotQueue(t *testing.T) {
 	}
 }
 
-// GPUs are counted as nvidia-smi does, unless the user wants another order.
+// GPUs are numbered as nvidia-smi does, unless the user selects another order.
 func TestGPUsAreCountedByBus(t *testing.T) {
 	for order, want := range map[string]string{"": "0000:1b:00.0", "FASTEST_FIRST": "0000:2b:00.0"} {
 		t.Run("order "+order, func(t *testing.T) {
@@ -194,7 +196,7 @@ func TestGPUsAreCountedByBus(t *testing.T) {
 	}
 }
 
-// Work that takes its time is waited for.
+// Slow work is waited for.
 func TestSlowIsNotHung(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hangs")
 	c := useFake(t, "late=300", "hangfile="+file)

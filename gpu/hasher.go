@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hasher digests device memory by BLAKE3, many pieces at once. It holds memory for
-// chaining values on the GPU, and pinned memory for the table of jobs and for the
-// digests. One goroutine at a time may use it.
+// Hasher digests device memory with BLAKE3, many pieces at once. It has memory
+// for chaining values on the GPU, and pinned memory for the table of jobs and
+// for the digests. Only one goroutine at a time may use it.
 //
-// The kernels write the digests to the pinned memory, where they reach it. The table is
-// copied to the GPU: each block of threads searches it.
+// The kernels write the digests to the pinned memory if they can access it. The
+// table is copied to the GPU, because each block of threads searches it.
 type Hasher struct {
 	ctx      *Context
 	kernels  *hashKernels
@@ -25,12 +25,12 @@ type Hasher struct {
 	layout   hashLayout
 
 	scratch *Memory
-	host    []byte // laid out like scratch, without chaining values
+	host    []byte // same layout as scratch, without chaining values
 	pinned  *Pinned
-	done    *Mark // behind the work that Begin queued
+	done    *Mark // recorded after the work that Begin queued
 
 	jobs int       // number of jobs of the last Begin
-	args [5]uint64 // of a launch; a field, so that a launch allocates nothing
+	args [5]uint64 // arguments of a launch; a field, so that a launch allocates nothing
 }
 
 // hashLayout is the layout of a Hasher's memory, with offsets in bytes. The table is at
@@ -41,16 +41,17 @@ type hashLayout struct {
 
 const (
 	digestBytes = 32
-	// hashChunksMax keeps the kernels' counts in 31 bits.
+	// hashChunksMax keeps the kernels' counts within 31 bits.
 	hashChunksMax = math.MaxInt32 - tileChunks
 )
 
-// NewHasher makes a Hasher for at most maxJobs jobs and maxBytes bytes at once. It
-// takes 32 bytes of device memory for each KiB of maxBytes, and 100 for each job. The
-// error is ErrUnsupported below compute capability 7.0. The first Hasher of a GPU
-// blocks while the kernels are loaded: milliseconds if there is machine code for the
-// GPU; else while the driver compiles the kernels, which can take seconds if they are
-// not in its cache (~/.nv/ComputeCache).
+// NewHasher makes a Hasher for at most maxJobs jobs and maxBytes bytes at once.
+// It takes 32 bytes of device memory for each KiB of maxBytes, and 100 for each
+// job. The error is ErrUnsupported below compute capability 7.0. The first
+// Hasher of a GPU blocks while the kernels are loaded: this takes milliseconds
+// if there is machine code for the GPU; otherwise the driver compiles the
+// kernels, which can take seconds if they are not in its cache
+// (~/.nv/ComputeCache).
 func (c *Context) NewHasher(maxJobs, maxBytes int) (*Hasher, error) {
 	if maxJobs <= 0 || maxJobs > hashChunksMax || maxBytes < 0 || maxBytes/hashChunkBytes > hashChunksMax-maxJobs {
 		return nil, fmt.Errorf("digest %d bytes in %d jobs at once: too many, or none", maxBytes, maxJobs)
@@ -68,7 +69,7 @@ func (c *Context) NewHasher(maxJobs, maxBytes int) (*Hasher, error) {
 	return h, nil
 }
 
-// canDigest returns ErrUnsupported if the kernels are for later GPUs.
+// canDigest returns ErrUnsupported if the GPU is too old for the kernels.
 func (c *Context) canDigest() error {
 	if c.device.ComputeMajor < 7 {
 		return fmt.Errorf("digest on GPU %d: compute capability %d.%d is below 7.0: %w",
@@ -77,8 +78,8 @@ func (c *Context) canDigest() error {
 	return nil
 }
 
-// make allocates everything that Close frees. If it fails, the caller frees the part
-// that it allocated.
+// make allocates everything that Close frees. If it fails, the caller frees the
+// parts that were allocated.
 func (h *Hasher) make() (err error) {
 	if h.kernels, err = h.ctx.kept.hash(h.ctx.life); err != nil {
 		return err
@@ -97,11 +98,11 @@ func (h *Hasher) make() (err error) {
 	return err
 }
 
-// Begin queues the digesting of all jobs in s. The memory of the jobs must stay open
-// and unchanged until that work is done. If a job breaks a rule of HashJob, or there
-// are more jobs or bytes than the Hasher is for, Begin returns an error and queues
-// nothing. If the work of an earlier Begin is still under way, Begin blocks until that
-// is done.
+// Begin queues the digesting of all jobs in s. The memory of the jobs must
+// remain open and unchanged until that work is done. If a job violates a rule
+// of HashJob, or there are more jobs or bytes than the Hasher was made for,
+// Begin returns an error and queues nothing. If the work of an earlier Begin is
+// still in progress, Begin blocks until it is done.
 func (h *Hasher) Begin(s *Stream, jobs []HashJob) error {
 	if h.done == nil {
 		return fmt.Errorf("digest: %w", ErrClosed)
@@ -112,7 +113,7 @@ func (h *Hasher) Begin(s *Stream, jobs []HashJob) error {
 	return h.begin(s, jobs)
 }
 
-// begin is Begin for jobs that keep the rules.
+// begin is Begin for jobs that have been checked.
 func (h *Hasher) begin(s *Stream, jobs []HashJob) error {
 	if err := h.done.Wait(); err != nil {
 		return err
@@ -122,8 +123,8 @@ func (h *Hasher) begin(s *Stream, jobs []HashJob) error {
 		return nil
 	}
 	if err := h.queue(s, jobs); err != nil {
-		// A part of the work may be under way, and the next Begin must not change its
-		// table.
+		// A part of the work may be in progress, and the next Begin must not
+		// change its table.
 		if waited := s.Drain(); h.ctx.Lost() == nil {
 			err = errors.Join(err, waited)
 		}
@@ -151,8 +152,8 @@ func (h *Hasher) check(jobs []HashJob) error {
 	return nil
 }
 
-// checkIn is check for a job of that Context's GPU. The memory may be that of another user of
-// the GPU.
+// checkIn is check for a job of that Context's GPU. The memory may belong to
+// another user of the GPU.
 func (j *HashJob) checkIn(c *Context) error {
 	if err := j.check(); err != nil {
 		return err
@@ -194,7 +195,8 @@ func (h *Hasher) queue(s *Stream, jobs []HashJob) error {
 	return s.Record(h.done)
 }
 
-// digestsAt returns the GPU's address of the memory in whose layout the digests go.
+// digestsAt returns the GPU's address of the memory that receives the digests,
+// which has the same layout.
 func (h *Hasher) digestsAt() uint64 {
 	if h.pinned.addr != 0 {
 		return uint64(h.pinned.addr)
@@ -202,8 +204,9 @@ func (h *Hasher) digestsAt() uint64 {
 	return h.scratch.Addr()
 }
 
-// Digest returns the digest of job i of the last Begin. It is valid from the end of a
-// wait for the stream, or for a mark behind that Begin, until the next Begin or Close.
+// Digest returns the digest of job i of the last Begin. It is valid after a
+// wait for the stream, or for a mark after that Begin, until the next Begin or
+// Close.
 func (h *Hasher) Digest(i int) [32]byte {
 	at := h.host[h.layout.digests:][:h.jobs*digestBytes]
 	return [32]byte(at[i*digestBytes:])

@@ -51,7 +51,8 @@ func TestBeginRefuses(t *testing.T) {
 	if err := b.hasher.Begin(newStream(t, other), []HashJob{ok}); !errors.Is(err, errOtherGPU) {
 		t.Errorf("a stream of another context: %v", err)
 	}
-	// All of it at once is no error, nor is what holds nothing, nor memory of another user.
+	// All of it at once is not an error, nor are empty jobs, nor memory of
+	// another user.
 	b.compare(make([]byte, 20000), []HashJob{{Memory: m, Len: 10000}, {Memory: m, Offset: 19968}, {Memory: m}})
 	b.digest(nil)
 	same, err := d.Use(context.Background(), 0)
@@ -73,7 +74,7 @@ func TestNewHasherRefuses(t *testing.T) {
 	if _, err := useFake(t, "cc=6.1").NewHasher(1, 1); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("compute capability 6.1: %v", err)
 	}
-	// Nothing may stay open, which the fake watches over.
+	// No object may remain open, which the fake checks.
 	if _, err := useFake(t, "oom").NewHasher(1, 1); !errors.Is(err, ErrOutOfMemory) {
 		t.Errorf("without memory: %v", err)
 	}
@@ -87,8 +88,8 @@ func TestBeginTellsOfABadLaunch(t *testing.T) {
 	}
 }
 
-// After a kernel has gone wrong nothing of the process can be given back: that
-// every call says so again is not told again.
+// After a kernel has failed no object of the process can be freed; the errors
+// of those calls are not reported again.
 func TestWaitTellsOfABadKernel(t *testing.T) {
 	d := openFake(t, "badkernel")
 	c, err := d.Use(context.Background(), 0)
@@ -117,8 +118,8 @@ func TestWaitTellsOfABadKernel(t *testing.T) {
 	closes(t, "context", c)
 }
 
-// A Begin waits for the one before, whose jobs must be digested as they were
-// given, though nobody waited for its stream.
+// A Begin waits for the previous one, whose jobs must be digested as given,
+// even if nobody waited for its stream.
 func TestBeginWaitsForTheOneBefore(t *testing.T) {
 	c := useFake(t, "late", "strict")
 	b := newHashBench(t, c, 2, 1<<20)
@@ -133,7 +134,8 @@ func TestBeginWaitsForTheOneBefore(t *testing.T) {
 	if got := [32]byte(b.hasher.host[b.hasher.layout.digests:]); got != onCPU(data, &job) {
 		t.Errorf("digest %x when the second Begin returned", got)
 	}
-	// Closing waits, too: the fake's memory would go while kernels use it.
+	// Closing waits, too: otherwise the fake's memory would be freed while
+	// kernels use it.
 	if err := b.hasher.Begin(b.stream, []HashJob{job}); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"gdrcp/manifest"
 )
 
-// hashBench is a Hasher with what a test needs to use it.
+// hashBench is a Hasher with the objects that a test needs to use it.
 type hashBench struct {
 	t      testing.TB
 	ctx    *Context
@@ -28,7 +28,7 @@ func newHashBench(t testing.TB, c *Context, maxJobs, maxBytes int) *hashBench {
 	return &hashBench{t, c, newStream(t, c), h}
 }
 
-// load is device memory with data in it.
+// load returns device memory with data in it.
 func (b *hashBench) load(data []byte) *Memory {
 	b.t.Helper()
 	m, host := alloc(b.t, b.ctx, len(data)), pinned(b.t, b.ctx, len(data))
@@ -52,7 +52,8 @@ func (b *hashBench) digest(jobs []HashJob) {
 	}
 }
 
-// compare digests jobs, whose memory holds data, on the device and here.
+// compare digests jobs, whose memory contains data, on the device and on the
+// processor.
 func (b *hashBench) compare(data []byte, jobs []HashJob) {
 	b.t.Helper()
 	b.digest(jobs)
@@ -64,14 +65,14 @@ func (b *hashBench) compare(data []byte, jobs []HashJob) {
 	}
 }
 
-// onCPU is what a job's digest must be. Pieces of one chunk make of the index
-// the counter.
+// onCPU returns the expected digest of a job. With pieces of one chunk the
+// index of the piece is the counter.
 func onCPU(data []byte, j *HashJob) [32]byte {
 	return manifest.BLAKE3.Piece(data[j.Offset:j.Offset+j.Len], j.Counter, hashChunkBytes, j.Root)
 }
 
-// jobsOf lays jobs of those lengths one behind the other, from a multiple of 64
-// each, every other one a root; it gives the bytes that they need.
+// jobsOf makes jobs of the given lengths, one after another, each at a multiple
+// of 64, every other one a root; it returns the number of bytes that they need.
 func jobsOf(m *Memory, rng *rand.Rand, lengths []int) (jobs []HashJob, bytes int) {
 	for i, n := range lengths {
 		j := HashJob{Memory: m, Offset: bytes, Len: n, Root: i%2 == 1}
@@ -84,7 +85,7 @@ func jobsOf(m *Memory, rng *rand.Rand, lengths []int) (jobs []HashJob, bytes int
 	return jobs, bytes
 }
 
-// noise is n bytes that are never the same for long.
+// noise returns n bytes with no repeating pattern.
 func noise(n int) []byte {
 	data := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(data)
@@ -104,7 +105,8 @@ func TestDigestEveryLength(t *testing.T) {
 	}
 	up, _ := jobsOf(m, rng, lengths)
 	b.compare(data, up)
-	// In another order they lie otherwise among the tiles, and odd ones are no roots.
+	// In another order the jobs have other positions in the tiles, and odd ones
+	// are not roots.
 	rng.Shuffle(len(lengths), func(i, k int) { lengths[i], lengths[k] = lengths[k], lengths[i] })
 	mixed, _ := jobsOf(m, rng, lengths)
 	b.compare(data, mixed)
@@ -121,7 +123,7 @@ func TestDigestWhereTreesChange(t *testing.T) {
 		lengths = append(lengths, unit-1, unit, unit+1, unit+hashChunkBytes, unit+hashChunkBytes+1)
 	}
 	for i, n := range lengths {
-		// Alone, and so that it begins in the middle of a tile, twice.
+		// Alone, and beginning in the middle of a tile, twice.
 		for _, list := range [][]int{{n}, {1, n}, {i*2500 + 64, n, n}} {
 			if jobs, bytes := jobsOf(m, rng, list); bytes <= len(data) {
 				b.compare(data, jobs)
@@ -151,7 +153,7 @@ func TestDigestRandomJobs(t *testing.T) {
 	}
 }
 
-// A file's pieces, digested as such, make its root.
+// The digests of a file's pieces yield its root.
 func TestDigestPieces(t *testing.T) {
 	const pieceBytes = 64 << 10
 	c := useFake(t)
@@ -176,8 +178,8 @@ func TestDigestPieces(t *testing.T) {
 	}
 }
 
-// The vectors of BLAKE3's authors (test_vectors.json): their input is the bytes
-// from 0 to 250, over and over.
+// The vectors of BLAKE3's authors (test_vectors.json): their input repeats the
+// bytes from 0 to 250.
 func TestDigestVectors(t *testing.T) {
 	vectors := []struct {
 		bytes int
@@ -211,7 +213,7 @@ func TestDigestVectors(t *testing.T) {
 	}
 }
 
-// Nothing but a job's bytes counts, wherever they lie.
+// The digest depends only on a job's bytes, wherever they are.
 func TestDigestDependsOnTheJobAlone(t *testing.T) {
 	c := useFake(t)
 	piece := noise(3000)
@@ -248,7 +250,7 @@ func FuzzDigest(f *testing.F) {
 		if root {
 			j.Counter = 0
 		}
-		// What comes before shifts it among the tiles.
+		// The preceding job shifts it among the tiles.
 		b.compare(data, []HashJob{{Memory: m, Len: before}, j, {Memory: m, Len: before % 4096, Counter: counter}})
 	})
 }

@@ -54,8 +54,8 @@ func (k *hashKernels) load(c *Context) error {
 	return k.loadImage(c, "PTX", []byte(blake3PTX))
 }
 
-// refuses reports whether an error is the driver's refusal of an image, so that another
-// image may load.
+// refuses reports whether an error is the driver's refusal of an image, in
+// which case another image may load.
 func (c *Context) refuses(err error) bool {
 	return errors.As(err, new(*Error)) && !errors.Is(err, ErrOutOfMemory) && c.Lost() == nil
 }
@@ -64,7 +64,7 @@ func (k *hashKernels) loadImage(c *Context, form string, image []byte) (err erro
 	if k.module, err = c.loadModule(image); err != nil {
 		return err
 	}
-	// A driver that loads lazily refuses an image only here.
+	// A driver with lazy loading refuses an image only here.
 	if k.tiles, err = k.module.kernel("gdr_blake3_tiles"); err == nil {
 		k.join, err = k.module.kernel("gdr_blake3_join")
 	}

@@ -15,13 +15,13 @@ import (
 	"testing"
 )
 
-// Machine code is loaded where the GPU runs it, and the driver then compiles
-// nothing: it has no compiler here. Elsewhere, and where the driver refuses the
+// If there is machine code for the GPU, it is loaded and the driver compiles
+// nothing: here it has no compiler. Otherwise, and if the driver refuses the
 // machine code, the PTX is loaded.
 func TestKernelsFitTheGPU(t *testing.T) {
 	for _, tc := range []struct {
 		words []string
-		want  string // what is loaded; or the error
+		want  string // what is loaded, or the error
 	}{
 		{[]string{"cc=7.0", "nojit"}, "sm_70"},
 		{[]string{"cc=7.5", "nojit"}, "sm_75"},
@@ -29,11 +29,11 @@ func TestKernelsFitTheGPU(t *testing.T) {
 		{[]string{"cc=8.6", "nojit"}, "sm_80"},
 		{[]string{"cc=8.9", "nojit"}, "sm_80"},
 		{[]string{"cc=9.0", "nojit"}, "sm_90"},
-		{[]string{"cc=9.7", "nojit"}, "sm_90"}, // as none is, later than what is here
+		{[]string{"cc=9.7", "nojit"}, "sm_90"}, // later than any that we have
 		{[]string{"cc=10.0"}, "PTX"},
 		{[]string{"cc=12.0"}, "PTX"},
 		{[]string{"cc=12.0", "nojit"}, "CUDA_ERROR_JIT_COMPILER_NOT_FOUND"},
-		// Those of Tegra are not binary compatible with others.
+		// Machine code for Tegra is not binary compatible with others.
 		{[]string{"cc=7.2"}, "PTX"},
 		{[]string{"cc=8.7"}, "PTX"},
 		{[]string{"cc=9.0", "nocubin"}, "PTX"},
@@ -41,7 +41,7 @@ func TestKernelsFitTheGPU(t *testing.T) {
 		{[]string{"cc=9.0", "nocubin=218"}, "PTX"},
 		{[]string{"cc=9.0", "nocubin=999"}, "PTX"},
 		{[]string{"cc=9.0", "nocubin=2"}, "CUDA_ERROR_OUT_OF_MEMORY"},
-		{[]string{"cc=9.0", "nocubin=719"}, "CUDA_ERROR_LAUNCH_FAILED"}, // after which nothing does
+		{[]string{"cc=9.0", "nocubin=719"}, "CUDA_ERROR_LAUNCH_FAILED"}, // after which nothing works
 		{[]string{"cc=9.0", "nocubin", "nojit=222"}, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"},
 	} {
 		t.Run(strings.Join(tc.words, ","), func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestKernelsFitTheGPU(t *testing.T) {
 	}
 }
 
-// cubinNames are those that there are.
+// cubinNames lists the cubins.
 func cubinNames(t *testing.T) []string {
 	t.Helper()
 	list, err := cubins.ReadDir("cubin")
@@ -82,22 +82,22 @@ func cubinNames(t *testing.T) []string {
 	return names
 }
 
-// TestCubins: what nobody can run here is for the GPU in its name, has the kernels,
-// and keeps to the registers and the memory that the arithmetic in blake3.cu counts
-// with.
+// TestCubins: the machine code, which cannot be run here, is for the GPU in its
+// name, has the kernels, and keeps within the registers and memory that the
+// arithmetic in blake3.cu assumes.
 func TestCubins(t *testing.T) {
 	for _, name := range cubinNames(t) {
 		image, err := cubins.ReadFile("cubin/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		flags := binary.LittleEndian.Uint32(image[48:]) // which debug/elf does not tell
-		image[20] = byte(elf.EV_CURRENT)                // for debug/elf: NVIDIA counts its own versions
+		flags := binary.LittleEndian.Uint32(image[48:]) // not available from debug/elf
+		image[20] = byte(elf.EV_CURRENT)                // for debug/elf: NVIDIA has its own versions
 		f, err := elf.NewFile(bytes.NewReader(image))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		// 190 is EM_CUDA, which debug/elf has no name for.
+		// 190 is EM_CUDA, for which debug/elf has no name.
 		if f.Machine != 190 || fmt.Sprintf("sm_%d.cubin", flags&0xff) != name {
 			t.Errorf("%s is for machine %d, flags %#x", name, f.Machine, flags)
 		}
@@ -117,20 +117,22 @@ func TestCubins(t *testing.T) {
 		}
 		const registerCount, frameSize = 0x2f, 0x11
 		of := attributes(t, name, info)
-		// What a multiprocessor has, 65536 registers, is for 8 blocks of 128 threads.
+		// A multiprocessor's 65536 registers must suffice for 8 blocks of 128
+		// threads.
 		if n := of[registerCount]; len(n) != 2 || slices.Min(n) == 0 || slices.Max(n) > 64 {
 			t.Errorf("%s: the kernels take %d registers", name, n)
 		}
-		// What is spilled would be there.
+		// Spilled registers would be there.
 		if n := of[frameSize]; len(n) != 2 || slices.Max(n) != 0 {
 			t.Errorf("%s: the kernels have stack frames of %d bytes", name, n)
 		}
 	}
 }
 
-// attributes are the numbers that a cubin tells of its kernels, by kind, one for each
-// kernel. An attribute is a byte each of format and kind, and 16 bits: of format 4 how
-// many bytes follow, here the kernel's symbol and a number, and of others the value.
+// attributes returns the numbers that a cubin has for its kernels, by kind, one
+// for each kernel. An attribute is one byte each of format and kind, and 16
+// bits: for format 4 the number of bytes that follow, here the kernel's symbol
+// and a number, and for others the value.
 func attributes(t *testing.T, name string, info *elf.Section) map[byte][]uint32 {
 	t.Helper()
 	b, err := info.Data()
@@ -153,8 +155,8 @@ func attributes(t *testing.T, name string, info *elf.Section) map[byte][]uint32 
 	return of
 }
 
-// TestCubinsAreOfThePTX: machine code that is older than the PTX is no test's to
-// find otherwise where there is neither ptxas nor a GPU.
+// TestCubinsAreOfThePTX: on a machine without ptxas and a GPU, no other test
+// would detect machine code that is older than the PTX.
 func TestCubinsAreOfThePTX(t *testing.T) {
 	made, err := os.ReadFile("cubin/made")
 	if err != nil {

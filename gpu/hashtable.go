@@ -9,18 +9,20 @@ import (
 
 // Constants of blake3.cu.
 const (
-	hashChunkBytes = 1024 // of BLAKE3
-	tileChunks     = 128  // of a thread block
+	hashChunkBytes = 1024 // BLAKE3's
+	tileChunks     = 128  // per thread block
 	jobLineBytes   = 32
 	jobRoot        = 8 // BLAKE3's flag
 )
 
-// chunks returns how many leaves the job's tree has: one even for an empty piece.
+// chunks returns the number of leaves of the job's tree: one even for an empty
+// piece.
 func (j *HashJob) chunks() int {
 	return max(1, (j.Len+hashChunkBytes-1)/hashChunkBytes)
 }
 
-// check returns what is wrong with a job. It does not check whose memory the job names.
+// check returns an error if the job is invalid. It does not check whose memory
+// the job refers to.
 func (j *HashJob) check() error {
 	switch {
 	case j.Memory == nil:
@@ -34,8 +36,9 @@ func (j *HashJob) check() error {
 	return err
 }
 
-// putJob writes a line of the job table: struct job of blake3.cu. addr is where the
-// job's bytes begin, and first is the number of chunks of all earlier jobs.
+// putJob writes a line of the job table: struct job of blake3.cu. addr is the
+// address of the job's bytes, and first is the number of chunks of all earlier
+// jobs.
 //
 //	0   8  address
 //	8   8  bytes
@@ -54,12 +57,13 @@ func putJob(line []byte, addr uint64, j *HashJob, first int) {
 	binary.LittleEndian.PutUint32(line[28:], root)
 }
 
-// tableBytes returns the largest size of a table with that many lines.
+// tableBytes returns the largest size of a table with the given number of
+// lines.
 func tableBytes(jobs int) int { return jobs * (jobLineBytes + 4) }
 
-// putTable writes the lines of all jobs, whose bytes lie from addr(i) on, and behind
-// them, in four bytes each, the numbers of the jobs that lie in several tiles. It
-// returns the number of chunks and the number of such jobs.
+// putTable writes the lines of all jobs, whose bytes are at addr(i), followed
+// by the numbers, in four bytes each, of the jobs that extend over several
+// tiles. It returns the number of chunks and the number of such jobs.
 func putTable(table []byte, jobs []HashJob, addr func(i int) uint64) (chunks, wide int) {
 	list := table[len(jobs)*jobLineBytes:]
 	for i := range jobs {

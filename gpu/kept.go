@@ -11,43 +11,44 @@ import (
 	"time"
 )
 
-// idleTime is how long a GPU's context, kernels and dispatcher stay when nobody uses them. The
-// clients of a server come one after the other, and each would wait for both: some 100
-// ms, or seconds if the kernels have to be compiled. But a context takes some 100 MiB
-// of the GPU, and keeps other processes away from a GPU in exclusive mode.
+// idleTime is how long a GPU's context, kernels and dispatcher are kept when
+// nobody uses them. The clients of a server come one after another, and each
+// would have to wait for them: some 100 ms, or seconds if the kernels have to
+// be compiled. But a context uses some 100 MiB of the GPU, and keeps other
+// processes away from a GPU in exclusive mode.
 const idleTime = time.Minute
 
-// kept holds the objects that all users of one GPU share: the primary context, retained
-// once, the kernels, and the dispatcher. Each GPU has its own kept, so that nobody waits for
-// another GPU. The objects are made when they are first needed, and end some time after the
-// last user, or with the driver.
+// kept holds the objects that all users of one GPU share: the primary context,
+// retained once, the kernels, and the dispatcher. Each GPU has its own kept, so
+// that nobody waits for another GPU. The objects are created when they are
+// first needed, and freed some time after the last user, or with the driver.
 type kept struct {
-	hung   atomic.Bool // it does not answer
+	hung   atomic.Bool // the GPU does not respond
 	driver *Driver
 	index  int
 
 	mu         sync.Mutex
-	own        *Context     // nil: there is no context
-	kernels    *hashKernels // nil: they are not loaded
-	dispatcher *dispatcher  // nil: nobody has submitted anything
-	users      int          // including those that wait
-	work       *work        // nil: none is under way
-	idle       *time.Timer  // ends the objects; nil while there are users
-	err        error        // of ending the objects, for the driver's Close
+	own        *Context     // nil if there is no context
+	kernels    *hashKernels // nil if they are not loaded
+	dispatcher *dispatcher  // nil if nobody has submitted anything
+	users      int          // including those that are waiting
+	work       *work        // nil if there is none
+	idle       *time.Timer  // frees the objects; nil while there are users
+	err        error        // errors of freeing the objects, for the driver's Close
 }
 
-// work makes the shared objects, or ends them, in a goroutine of its own: a user that
-// waits for the work may give up, and other users find the result.
+// work creates or frees the shared objects in a goroutine of its own: a user
+// may stop waiting for it, and others get the result.
 type work struct {
 	done chan struct{}
-	err  error // there once done is closed
+	err  error // valid once done is closed
 }
 
-// take counts a user and returns the context, which stays until leave. When ctx ends,
-// take stops waiting.
+// take counts a user and returns the context, which remains until leave. When
+// ctx ends, take stops waiting.
 func (k *kept) take(ctx context.Context) (own *Context, err error) {
-	// A user that waits counts, too: the context that is made for the user must not end
-	// before the user has it.
+	// A waiting user counts too: the context must not be freed before the user
+	// for whom it is created has it.
 	k.mu.Lock()
 	k.users++
 	k.stopIdle()
@@ -70,7 +71,7 @@ func (k *kept) leave() {
 	k.rest()
 }
 
-// hash returns the kernels, for a user. The first user that needs them loads them.
+// hash returns the kernels. The first user that needs them loads them.
 func (k *kept) hash(ctx context.Context) (kernels *hashKernels, err error) {
 	err = k.await(ctx, k.load, func() bool {
 		kernels = k.kernels
@@ -79,7 +80,8 @@ func (k *kept) hash(ctx context.Context) (kernels *hashKernels, err error) {
 	return kernels, err
 }
 
-// dispatch returns the dispatcher, for a user. The first user that submits something makes it.
+// dispatch returns the dispatcher. The first user that submits something
+// creates it.
 func (k *kept) dispatch(ctx context.Context) (d *dispatcher, err error) {
 	if _, err := k.hash(ctx); err != nil {
 		return nil, err
@@ -91,9 +93,10 @@ func (k *kept) dispatch(ctx context.Context) (d *dispatcher, err error) {
 	return d, err
 }
 
-// await returns once ready, which it calls with k.mu held, returns true. Until then it
-// runs do, once for all waiting users. The objects are never made at the same time: only
-// users need kernels, and while there are users there is a context.
+// await returns once ready, which it calls with k.mu held, returns true. Until
+// then it runs do, once for all waiting users. The objects are never created at
+// the same time: only users need kernels, and while there are users there is a
+// context.
 func (k *kept) await(ctx context.Context, do func() error, ready func() bool) error {
 	for {
 		k.mu.Lock()
@@ -117,7 +120,8 @@ func (k *kept) await(ctx context.Context, do func() error, ready func() bool) er
 	}
 }
 
-// begin starts do as the work. The caller holds k.mu, and no other work is under way.
+// begin starts do as the work. The caller holds k.mu, and there is no other
+// work.
 func (k *kept) begin(do func() error) *work {
 	w := &work{done: make(chan struct{})}
 	k.work = w
@@ -132,7 +136,7 @@ func (k *kept) begin(do func() error) *work {
 	return w
 }
 
-// open is the work that makes the context.
+// open is the work that creates the context.
 func (k *kept) open() error {
 	own := &Context{driver: k.driver, device: k.driver.describe(k.index), kept: k, life: context.Background(), open: map[string]int{}}
 	if err := own.retain(); err != nil {
@@ -145,8 +149,8 @@ func (k *kept) open() error {
 	return nil
 }
 
-// load is the work that loads the kernels. The context stays meanwhile, whether or
-// not its users do.
+// load is the work that loads the kernels. The context is kept meanwhile, even
+// if its users leave.
 func (k *kept) load() error {
 	k.mu.Lock()
 	own := k.own
@@ -161,7 +165,8 @@ func (k *kept) load() error {
 	return nil
 }
 
-// openDispatcher is the work that makes the dispatcher, once there are kernels.
+// openDispatcher is the work that creates the dispatcher, once there are
+// kernels.
 func (k *kept) openDispatcher() error {
 	k.mu.Lock()
 	own := k.own
@@ -176,8 +181,8 @@ func (k *kept) openDispatcher() error {
 	return nil
 }
 
-// rest sets the timer that ends the objects if there are no users; once the driver is lost
-// they end at once. The caller holds k.mu.
+// rest starts the timer that frees the objects if there are no users; if the
+// driver is lost they are freed immediately. The caller holds k.mu.
 func (k *kept) rest() {
 	if k.users > 0 || k.work != nil || k.own == nil {
 		return
@@ -198,7 +203,7 @@ func (k *kept) stopIdle() {
 	}
 }
 
-// expire ends the objects, unless a user has come since.
+// expire frees the objects, unless there is a user again.
 func (k *kept) expire() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -207,8 +212,8 @@ func (k *kept) expire() {
 	}
 }
 
-// end begins to end the objects. The caller holds k.mu, and there is no user and no work
-// under way.
+// end starts to free the objects. The caller holds k.mu, and there is no user
+// and no work in progress.
 func (k *kept) end() *work {
 	own, kernels, dispatcher := k.own, k.kernels, k.dispatcher
 	k.own, k.kernels, k.dispatcher = nil, nil, nil
@@ -229,8 +234,8 @@ func (k *kept) end() *work {
 	})
 }
 
-// close ends the objects at once, for a driver that nobody uses. It waits for
-// work under way until ctx ends: then the GPU counts as hung.
+// close frees the objects immediately, when the driver has no users. It waits
+// for work in progress until ctx ends: then the GPU counts as hung.
 func (k *kept) close(ctx context.Context) error {
 	for {
 		k.mu.Lock()

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// made opens a fake that writes down what is made of contexts and modules, and
-// returns what reads that, on one line.
+// made opens a fake that logs the creation of contexts and modules, and a
+// function that returns the log on one line.
 func made(t *testing.T, words ...string) (d *Driver, told func() string) {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "log")
@@ -30,7 +30,7 @@ func made(t *testing.T, words ...string) (d *Driver, told func() string) {
 	}
 }
 
-// gate holds up what a fake makes of GPU 0 until it is opened.
+// gate blocks the creation of objects on GPU 0 until it is opened.
 type gate struct {
 	t    *testing.T
 	path string
@@ -39,11 +39,11 @@ type gate struct {
 func newGate(t *testing.T) gate {
 	t.Helper()
 	g := gate{t, filepath.Join(t.TempDir(), "gate")}
-	t.Cleanup(g.open) // also of a thread that a test left there
+	t.Cleanup(g.open) // even for a thread that a test left there
 	return g
 }
 
-// reached waits until something stands at the gate.
+// reached waits until something is blocked at the gate.
 func (g gate) reached() {
 	g.t.Helper()
 	soon(g.t, "what is to be held up", func() bool {
@@ -58,7 +58,7 @@ func (g gate) open() {
 	}
 }
 
-// hashes takes a GPU into use, makes a Hasher there, and gives both back.
+// hashes opens a GPU, creates a Hasher there, and closes both.
 func hashes(life context.Context, d *Driver, index int) error {
 	c, err := d.Use(life, index)
 	if err != nil {
@@ -81,8 +81,8 @@ func soon(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// Users that come one after the other find context and kernels as those before them
-// left them, until the driver is closed.
+// Successive users find the context and kernels as the previous ones left them,
+// until the driver is closed.
 func TestGPUIsKept(t *testing.T) {
 	d, told := made(t, "gpus=2")
 	for range 3 {
@@ -99,10 +99,11 @@ func TestGPUIsKept(t *testing.T) {
 	}
 }
 
-// Some time after the last user a GPU is given back, and taken again for the next.
+// Some time after the last user a GPU's objects are freed, and created again
+// for the next.
 func TestIdleGPUIsGivenBack(t *testing.T) {
 	d, told := made(t)
-	d.idleTime = 0 // but what is made for somebody stays for him
+	d.idleTime = 0 // but objects that are created for a user are kept for it
 	for round := range 2 {
 		if err := hashes(t.Context(), d, 0); err != nil {
 			t.Fatal(err)
@@ -121,7 +122,7 @@ func TestIdleGPUIsGivenBack(t *testing.T) {
 	closes(t, "context", c)
 }
 
-// A user who comes before the time is over has all the time, whoever came before.
+// A new user resets the idle time, whoever came before.
 func TestUserEndsIdleTime(t *testing.T) { synctest.Test(t, testUserEndsIdleTime) }
 
 func testUserEndsIdleTime(t *testing.T) {
@@ -140,7 +141,7 @@ func testUserEndsIdleTime(t *testing.T) {
 	closes(t, "context", c)
 }
 
-// What is loaded at once by many is loaded once.
+// Concurrent users load the kernels once.
 func TestUsersShareOneLoad(t *testing.T) {
 	d, told := made(t, "slowopen=50", "slowload=100")
 	var group errgroup.Group
@@ -155,14 +156,14 @@ func TestUsersShareOneLoad(t *testing.T) {
 	}
 }
 
-// Kernels that take their time to load on one GPU keep nobody from another.
+// If kernels load slowly on one GPU, users of another do not wait.
 func TestLoadsDoNotQueue(t *testing.T) {
 	g := newGate(t)
 	d, _ := made(t, "gpus=2", "loadgate="+g.path)
 	loaded := make(chan error, 1)
 	go func() { loaded <- hashes(context.Background(), d, 0) }()
 	g.reached()
-	if err := hashes(t.Context(), d, 1); err != nil { // or it waits for ever
+	if err := hashes(t.Context(), d, 1); err != nil { // otherwise it waits for ever
 		t.Error(err)
 	}
 	g.open()
@@ -171,8 +172,8 @@ func TestLoadsDoNotQueue(t *testing.T) {
 	}
 }
 
-// Who goes while something is made does not wait for it. It is no sign of a GPU that
-// hangs, and the next user has it.
+// A user that leaves while an object is created does not wait for it. That does
+// not count as a hang, and the next user gets the object.
 func TestWhoGoesWaitsForNothing(t *testing.T) {
 	for word, before := range map[string]string{"opengate=": "", "loadgate=": "context 0"} {
 		t.Run(word, func(t *testing.T) {
@@ -184,7 +185,7 @@ func TestWhoGoesWaitsForNothing(t *testing.T) {
 			go func() { gone <- hashes(life, d, 0) }()
 			g.reached()
 			end(enough)
-			if err := <-gone; !errors.Is(err, enough) { // or it waits for ever
+			if err := <-gone; !errors.Is(err, enough) { // otherwise it waits for ever
 				t.Errorf("who has gone: %v", err)
 			}
 			if got := told(); got != before {
@@ -201,7 +202,7 @@ func TestWhoGoesWaitsForNothing(t *testing.T) {
 	}
 }
 
-// goes is somebody who goes while kernels are loaded.
+// goes is a user that leaves while kernels are loaded.
 func goes(t *testing.T, d *Driver, g gate) {
 	t.Helper()
 	life, end := context.WithCancel(t.Context())
@@ -214,7 +215,8 @@ func goes(t *testing.T, d *Driver, g gate) {
 	}
 }
 
-// A driver that is closed while something is made for one who has gone ends that, too.
+// If the driver is closed while an object is created for a user that has left,
+// Close frees that, too.
 func TestDriverCloseWaitsForWhatIsMade(t *testing.T) {
 	g := newGate(t)
 	d, told := made(t, "loadgate="+g.path)
@@ -226,16 +228,17 @@ func TestDriverCloseWaitsForWhatIsMade(t *testing.T) {
 	}
 }
 
-// But not for ever: what is left behind then is the GPU's, which hangs.
+// But not for ever: then the GPU counts as hung, and what is in progress is
+// abandoned.
 func TestDriverCloseHasAnEnd(t *testing.T) {
 	g := newGate(t)
 	d, told := made(t, "loadgate="+g.path)
 	goes(t, d, g)
-	closes(t, "driver", d) // or it waits for ever
+	closes(t, "driver", d) // otherwise it waits for ever
 	if got, want := told(), "context 0"; got != want {
 		t.Errorf("made %q, want %q", got, want)
 	}
-	t.Cleanup(func() { // the thread that was left there writes to the log
+	t.Cleanup(func() { // the abandoned thread writes to the log
 		g.open()
 		soon(t, "what was left there", func() bool { return told() == "context 0 module 0" })
 	})
@@ -244,7 +247,7 @@ func TestDriverCloseHasAnEnd(t *testing.T) {
 	}
 }
 
-// What could not be made is tried again for the next user.
+// What could not be created is retried for the next user.
 func TestFailedLoadIsTriedAgain(t *testing.T) {
 	d, told := made(t, "noload=221")
 	for range 2 {
@@ -257,7 +260,7 @@ func TestFailedLoadIsTriedAgain(t *testing.T) {
 	}
 }
 
-// Of a driver that is lost nothing is kept.
+// If the driver is lost nothing is kept.
 func TestLostGPUIsNotKept(t *testing.T) {
 	d, told := made(t, "badkernel")
 	c, err := d.Use(t.Context(), 0)

@@ -15,7 +15,7 @@ import (
 )
 
 // Devices lists the GPUs in the driver's order. A GPU that cannot be used has a
-// Problem. The free part of BAR1 is that at the time of the call.
+// Problem. The free size of BAR1 is as of the call.
 func (d *Driver) Devices() []Device {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -29,7 +29,7 @@ func (d *Driver) Devices() []Device {
 	return list
 }
 
-// describe describes one GPU. The caller makes sure that the driver is not closed
+// describe describes one GPU. The caller ensures that the driver is not closed
 // meanwhile.
 func (d *Driver) describe(index int) Device {
 	dev := Device{
@@ -37,8 +37,7 @@ func (d *Driver) describe(index int) Device {
 		DriverVersion: d.Version(),
 		ComputeMajor:  d.attribute(index, C.ABI_ATTR_COMPUTE_MAJOR),
 		ComputeMinor:  d.attribute(index, C.ABI_ATTR_COMPUTE_MINOR),
-		// The attributes say what the device can do, the functions what this driver can
-		// do.
+		// The attributes depend on the device, the functions on the driver.
 		DMABuf:         d.attribute(index, C.ABI_ATTR_DMA_BUF) == 1 && C.gdr_can_export(d.api) != 0,
 		GPUDirect:      d.attribute(index, C.ABI_ATTR_GPUDIRECT_RDMA) == 1,
 		WritesOrdering: d.attribute(index, C.ABI_ATTR_WRITES_ORDERING),
@@ -82,7 +81,8 @@ func (d *Driver) readBAR1(dev *Device) {
 	}
 }
 
-// spellUUID spells the UUID of a GPU, or of an instance of one, as nvidia-smi does.
+// spellUUID formats the UUID of a GPU, or of a MIG instance, as nvidia-smi
+// does.
 func spellUUID(b []byte, isInstance bool) string {
 	kind := "GPU"
 	if isInstance {

@@ -9,10 +9,11 @@ import (
 	"slices"
 )
 
-// fatalCodes are the CUresults after which, in the words of cuda.h, "any further CUDA
-// work will return the same error. To continue using CUDA, the process must be
-// terminated and relaunched", or after which the context is unusable, which is the same
-// in a process with one context for each GPU.
+// fatalCodes are the CUresults after which, in the words of cuda.h, "any
+// further CUDA work will return the same error. To continue using CUDA, the
+// process must be terminated and relaunched", or after which the context is
+// unusable, which amounts to the same in a process with one context for each
+// GPU.
 var fatalCodes = []int{
 	214, // ECC_UNCORRECTABLE
 	220, // NVLINK_UNCORRECTABLE
@@ -31,7 +32,7 @@ var fatalCodes = []int{
 	911, // EXTERNAL_DEVICE
 }
 
-// loss is why no GPU of the process can be used any more.
+// loss is the reason why no GPU can be used by the process any more.
 type loss struct{ cause *Error }
 
 func (l *loss) probeError() error {
@@ -42,10 +43,11 @@ func (l *loss) probeError() error {
 	}
 }
 
-// Lost returns a *ProbeError with the reason Lost once the driver has met an error
-// after which it refuses this process everything, or a GPU hangs. Before that it
-// returns nil. Objects that are still open then close without an error, but end only
-// with the process: so host memory that a GPU may still reach must stay mapped.
+// Lost returns a *ProbeError with the reason Lost once the driver has reported
+// an error after which it refuses all work of this process, or a GPU hangs.
+// Before that it returns nil. Objects that are still open then close without an
+// error, but are freed only when the process ends, so host memory that a GPU
+// may still access must remain mapped.
 func (d *Driver) Lost() error {
 	if l := d.lost.Load(); l != nil {
 		return l.probeError()
@@ -64,17 +66,18 @@ func (d *Driver) OnLost(f func(error)) {
 	d.onLost = append(d.onLost, f)
 }
 
-// note keeps the first error of those that end the use of the driver.
+// note records the first error that ends the use of the driver.
 func (d *Driver) note(e *Error) {
 	if slices.Contains(fatalCodes, e.Code) {
 		d.lose(e)
 	}
 }
 
-// workFailed makes an *Error of what a GPU's work, and not the call that asks for it, has come
-// to. The context is then unusable, whatever the error (cuda.h: "may also return error codes from
-// previous, asynchronous launches"): nothing else would say that the GPU no longer reaches
-// memory that is about to be unmapped.
+// workFailed makes an *Error for a failure of the GPU's work, as opposed to the
+// call that queries it. The context is then unusable, whatever the error
+// (cuda.h: "may also return error codes from previous, asynchronous launches"):
+// nothing else would show that the GPU no longer accesses memory that is about
+// to be unmapped.
 func (c *Context) workFailed(rc C.int, op string) error {
 	e := c.failed(rc, "%s", op)
 	c.driver.lose(e)
@@ -101,11 +104,12 @@ func (d *Driver) lose(e *Error) {
 	d.onLost = nil
 }
 
-// Lost is Driver.Lost.
+// Lost calls Driver.Lost.
 func (c *Context) Lost() error { return c.driver.Lost() }
 
-// endedWait is ended for a wait for work whose memory is about to be freed: what that work has
-// come to is why the driver is lost, and is told as such. That the GPU hangs is told.
+// endedWait is ended for a wait for work whose memory is about to be freed. If
+// the work failed, the driver is lost, and Lost reports the failure, so
+// endedWait returns nil. If the GPU hangs it returns the error.
 func (c *Context) endedWait(err error) error {
 	if c.Lost() != nil && !c.driver.hung.Load() {
 		return nil
@@ -113,8 +117,8 @@ func (c *Context) endedWait(err error) error {
 	return err
 }
 
-// ended is check for calls that free something. Once the driver is lost, their errors
-// only repeat that, so ended returns nil.
+// ended is check for calls that free an object. Once the driver is lost, their
+// errors only repeat that, so ended returns nil.
 func (c *Context) ended(rc C.int, format string, args ...any) error {
 	if c.Lost() != nil {
 		return nil

@@ -13,7 +13,8 @@ import (
 	"gdrcp/gpu/gputest"
 )
 
-// fakeLibrary names, for this package's tests, the fake that TestMain built.
+// fakeLibrary names the variable with the fake that TestMain built for this
+// package's tests.
 const fakeLibrary = "GDRCP_TEST_FAKE_CUDA"
 
 func TestMain(m *testing.M) {
@@ -40,7 +41,7 @@ func run(m *testing.M) int {
 }
 
 // openFake opens the fake driver with words of GDRCP_FAKE_CUDA, and closes it
-// when the test is over.
+// when the test ends.
 func openFake(t testing.TB, words ...string) *Driver {
 	t.Helper()
 	gputest.Set(t, gputest.Fresh(t, os.Getenv(fakeLibrary)), words...)
@@ -52,7 +53,7 @@ func openFake(t testing.TB, words ...string) *Driver {
 	return d
 }
 
-// useFake is a context of the fake's first GPU.
+// useFake opens the fake's first GPU.
 func useFake(t testing.TB, words ...string) *Context {
 	t.Helper()
 	c, err := openFake(t, words...).Use(context.Background(), 0)
@@ -90,7 +91,8 @@ func newStream(t testing.TB, c *Context) *Stream {
 	return s
 }
 
-// hostMemory is memory that is not Go's, unmapped when the test is over.
+// hostMemory returns memory outside the Go heap, which is unmapped when the
+// test ends.
 func hostMemory(t testing.TB, n int) []byte {
 	t.Helper()
 	mem, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
@@ -105,7 +107,7 @@ func hostMemory(t testing.TB, n int) []byte {
 	return mem
 }
 
-// pinned is host memory that is registered with the GPU.
+// pinned returns host memory that is registered with the GPU.
 func pinned(t testing.TB, c *Context, n int) []byte {
 	t.Helper()
 	mem := hostMemory(t, n)

@@ -15,9 +15,10 @@ import (
 	"unsafe"
 )
 
-// alignBytes is the unit to which device memory is aligned and rounded up: the driver's
-// largest page. A dma-buf must begin and end at pages of the host, and an RDMA device
-// may require the same offset of address and dma-buf within a larger page.
+// alignBytes is the alignment of device memory and the unit to which its size
+// is rounded up: the driver's largest page. A dma-buf must begin and end at
+// page boundaries of the host, and an RDMA device may require the same offset
+// of address and dma-buf within a larger page.
 const alignBytes = 2 << 20
 
 // Memory is device memory.
@@ -36,8 +37,8 @@ type Memory struct {
 // free memory.
 //
 // The driver's own copies from and to the memory are complete when they return
-// (SYNC_MEMOPS), as RDMA devices need: see Registrable. Copies in a Stream are not: wait
-// for them as usual.
+// (SYNC_MEMOPS), as RDMA devices need: see Registrable. Copies in a Stream are
+// not, and need a wait as usual.
 func (c *Context) Alloc(n int) (*Memory, error) {
 	if n <= 0 || n > math.MaxInt-2*alignBytes {
 		return nil, fmt.Errorf("allocate %d bytes on GPU %d: not a size", n, c.device.Index)
@@ -57,15 +58,15 @@ func (c *Context) Alloc(n int) (*Memory, error) {
 // allocated returns the length rounded up.
 func (m *Memory) allocated() int { return (m.len + alignBytes - 1) / alignBytes * alignBytes }
 
-// Addr returns the memory's device address, a multiple of 2 MiB, which the processor
-// cannot use.
+// Addr returns the memory's device address, a multiple of 2 MiB, which the
+// processor cannot access.
 func (m *Memory) Addr() uint64 { return uint64(m.block.addr) }
 
 // Len returns the requested length in bytes.
 func (m *Memory) Len() int { return m.len }
 
-// Registrable returns nil if an RDMA device may reach the memory, or why it may not: the
-// driver refused SYNC_MEMOPS.
+// Registrable returns nil if an RDMA device may access the memory, or the
+// reason why not: the driver refused SYNC_MEMOPS.
 func (m *Memory) Registrable() error {
 	if m.block.unsynced == 0 {
 		return nil
@@ -74,10 +75,10 @@ func (m *Memory) Registrable() error {
 }
 
 // DMABuf exports the memory, rounded up to 2 MiB, as a dma-buf. It returns the
-// dma-buf's descriptor, and the offset at which the memory begins. The descriptor is
-// close-on-exec and belongs to the Memory: CloseDMABuf or Close closes it. Further
-// calls return the same descriptor, so that all devices share one window of BAR1. The
-// error is ErrUnsupported unless Device.DMABuf is set.
+// dma-buf's descriptor, and the offset of the memory in it. The descriptor is
+// close-on-exec and belongs to the Memory: CloseDMABuf or Close closes it.
+// Further calls return the same descriptor, so that all devices share one
+// window of BAR1. The error is ErrUnsupported unless Device.DMABuf is set.
 func (m *Memory) DMABuf() (fd int, offset uint64, err error) {
 	if err := m.use(); err != nil {
 		return -1, 0, err
@@ -120,9 +121,10 @@ func (m *Memory) CloseDMABuf() error {
 	return err
 }
 
-// Close frees the memory, and closes its dma-buf. No RDMA device may have it
-// registered. Close blocks until the GPU's work that uses the memory is done, and other
-// goroutines have left its methods. Closing again does nothing.
+// Close frees the memory, and closes its dma-buf. The memory must not be
+// registered with an RDMA device. Close blocks until the GPU's work that uses
+// the memory is done, and other goroutines have left its methods. Closing again
+// does nothing.
 func (m *Memory) Close() error {
 	return m.close(func() error {
 		fdErr := m.CloseDMABuf()
@@ -136,7 +138,7 @@ func (m *Memory) Close() error {
 	})
 }
 
-// at returns the device address of n bytes at an offset.
+// at returns the device address of the n bytes at an offset.
 func (m *Memory) at(offset, n int) (C.uint64_t, error) {
 	if offset < 0 || n < 0 || offset > m.len || n > m.len-offset {
 		return 0, fmt.Errorf("%d bytes at offset %d of %d bytes of GPU memory", n, offset, m.len)
@@ -144,18 +146,18 @@ func (m *Memory) at(offset, n int) (C.uint64_t, error) {
 	return m.block.addr + C.uint64_t(offset), nil
 }
 
-// Pinned is host memory that the GPU reads and writes itself.
+// Pinned is host memory that the GPU reads and writes directly.
 type Pinned struct {
 	handle
 	ctx  *Context
 	mem  []byte
-	addr C.uint64_t // by which kernels reach it, 0 if they do not
+	addr C.uint64_t // address for kernels, 0 if they cannot access it
 }
 
-// Pin registers host memory with all GPUs of the process, so that copies run at the
-// speed of the bus and without the processor. The memory belongs to the caller, must
-// not be on the Go heap, and must stay mapped until Close. It may be registered with an
-// RDMA device, too. Pin blocks while pages are pinned.
+// Pin registers host memory with all GPUs of the process, so that copies run at
+// the speed of the bus and without the processor. The memory belongs to the
+// caller, must not be on the Go heap, and must stay mapped until Close. It may
+// also be registered with an RDMA device. Pin blocks while pages are pinned.
 func (c *Context) Pin(mem []byte) (*Pinned, error) {
 	if len(mem) == 0 {
 		return nil, fmt.Errorf("pin 0 bytes for GPU %d: not a size", c.device.Index)
@@ -174,8 +176,8 @@ func (c *Context) Pin(mem []byte) (*Pinned, error) {
 	return p, nil
 }
 
-// Close ends the registration. No copy from or to the memory may be under way. Close
-// blocks while pages are unpinned. Closing again does nothing.
+// Close ends the registration. No copy from or to the memory may be in
+// progress. Close blocks while pages are unpinned. Closing again does nothing.
 func (p *Pinned) Close() error {
 	return p.close(func() error {
 		rc := p.ctx.closing("unpin memory", func() C.int { return C.gdr_unpin(p.ctx.c, unsafe.Pointer(&p.mem[0])) })

@@ -33,7 +33,7 @@ func TestAlloc(t *testing.T) {
 				if m.Addr() == 0 || m.Addr()%alignBytes != 0 || m.Len() != n {
 					t.Errorf("%d bytes: %d at %#x", n, m.Len(), m.Addr())
 				}
-				// The fake fills new memory with something else.
+				// The fake does not zero new memory.
 				if !bytes.Equal(contents(t, m), make([]byte, n)) {
 					t.Errorf("%d bytes are not zero", n)
 				}
@@ -83,8 +83,8 @@ func TestDMABufRefused(t *testing.T) {
 	}
 }
 
-// TestDMABuf maps the dma-buf, as an RDMA device would: what is written there is
-// in device memory.
+// TestDMABuf maps the dma-buf, as an RDMA device would: writes to the mapping
+// appear in device memory.
 func TestDMABuf(t *testing.T) {
 	if _, err := os.Stat("/dev/udmabuf"); err != nil {
 		t.Skipf("the fake exports through the kernel's udmabuf, which is not here: tests/bed/run-tests -r TestDMABuf ./gpu: %v", err)
@@ -145,7 +145,8 @@ func TestPin(t *testing.T) {
 	closes(t, "pinned memory", again)
 }
 
-// TestPinForAll: memory that one GPU has pinned is pinned for the others.
+// TestPinForAll: memory that is pinned through one GPU is pinned for the
+// others.
 func TestPinForAll(t *testing.T) {
 	d := openFake(t, "gpus=2", "strict")
 	one, err := d.Use(context.Background(), 0)

@@ -16,7 +16,7 @@ import (
 	"unsafe"
 )
 
-// module is a set of kernels that is loaded on the GPU, for all users of that GPU.
+// module is a set of kernels loaded on the GPU, for all of its users.
 type module struct {
 	handle
 	ctx *Context
@@ -38,9 +38,9 @@ func (c *Context) loadModule(image []byte) (*module, error) {
 	}
 	m := &module{ctx: c}
 	rc := c.opening("load kernels", func() C.int {
-		// The copy is outside the Go heap, because the call may be abandoned. The
-		// driver gets the length of a cubin from its header, and that of text from a
-		// NUL.
+		// The copy is outside the Go heap, because the call may be abandoned.
+		// The driver determines the length of a cubin from its header, and that
+		// of text by a NUL.
 		copied := C.CBytes(append(slices.Clip(image), 0))
 		defer C.free(copied)
 		return C.gdr_module_load(c.c, copied, &m.c)
@@ -52,7 +52,7 @@ func (c *Context) loadModule(image []byte) (*module, error) {
 	return m, nil
 }
 
-// kernel finds a kernel by its name.
+// kernel looks up a kernel by its name.
 func (m *module) kernel(name string) (*kernel, error) {
 	if err := m.use(); err != nil {
 		return nil, err

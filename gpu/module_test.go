@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// fillModule stands for PTX: the fake wants no more of it than this.
+// fillModule stands in for PTX: the fake needs no more than this.
 const fillModule = ".version 7.0\n.entry fake_fill\n.entry no_such_kernel\n"
 
 func loadFill(t *testing.T, c *Context) *kernel {

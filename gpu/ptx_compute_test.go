@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// ptxCompute is what instructions make of their operands, unsigned numbers of
-// the width that the type says, to which the result is cut.
+// ptxCompute has the results of instructions for their operands, unsigned
+// numbers of the width in the instruction's type, to which the result is
+// truncated.
 var ptxCompute = map[string]func(a, b, c uint64) uint64{
 	"mov":            func(a, _, _ uint64) uint64 { return a },
 	"cvt":            func(a, _, _ uint64) uint64 { return a },
@@ -41,7 +42,8 @@ var ptxCompute = map[string]func(a, b, c uint64) uint64{
 	"setp.ge":        func(a, b, _ uint64) uint64 { return truth(a >= b) },
 }
 
-// ptxSigned are those of them that are the same for signed numbers.
+// ptxSigned are the instructions among them that also accept signed types, with
+// the same result.
 var ptxSigned = []string{"add", "sub", "neg", "mul.lo", "mad.lo", "setp.eq", "setp.ne"}
 
 func truth(is bool) uint64 {
@@ -51,8 +53,8 @@ func truth(is bool) uint64 {
 	return 0
 }
 
-// permuteBytes makes each byte of the result that byte of b and a, b in front,
-// which four bits of c name.
+// permuteBytes selects each byte of the result from the bytes of b and a, b
+// first, by four bits of c.
 func permuteBytes(a, b, c uint64) (d uint64) {
 	for i := range 4 {
 		place := c >> (4 * i) & 7
@@ -61,7 +63,8 @@ func permuteBytes(a, b, c uint64) (d uint64) {
 	return d
 }
 
-// compute is an instruction without memory or control: d = f(a, b, c).
+// compute compiles an instruction without memory access or control flow: d =
+// f(a, b, c).
 func (k *ptxKernel) compute(op string, operands []string) (func(*ptxThread), error) {
 	name, kind := op[:strings.LastIndex(op, ".")], op[strings.LastIndex(op, ".")+1:]
 	in := ptxWidth(op)

@@ -10,32 +10,32 @@ import (
 	"strings"
 )
 
-// ptxKernel is an entry of a PTX file as far as clang makes use of PTX for
-// blake3.cu, to be run on the processor: so what is committed for GPUs is tried
-// where there is none. It shows what the instructions compute, and nothing of
-// what threads do at the same time but that barriers are where they must be:
-// between two of them the threads of a block run one after the other.
+// ptxKernel is an entry of a PTX file, to be run on the processor. It supports
+// the subset of PTX that clang uses for blake3.cu, so that the committed
+// kernels can be tested without a GPU. It shows what the instructions compute,
+// but nothing about concurrency except that barriers are in the right places:
+// between two of them the threads of a block run one after another.
 //
-// The language is described in NVIDIA's "PTX ISA". What is not known here is an
-// error: then another instruction is to be added below.
+// The language is described in NVIDIA's "PTX ISA". Unknown instructions are
+// errors, and must be added below.
 type ptxKernel struct {
 	params      []string
 	sharedBytes int
 	code        []ptxInstruction
-	names       map[string]int // registers; constants have some of their own
-	initial     []uint64       // what registers hold before the first instruction
+	names       map[string]int // names of registers; constants have registers of their own
+	initial     []uint64       // values of the registers before the first instruction
 	labels      map[string]int
 }
 
 type ptxInstruction struct {
-	guard  int // the register that says whether it is carried out
+	guard  int // the register that decides whether it is executed
 	unless bool
 	run    func(t *ptxThread)
 }
 
 type ptxThread struct {
 	reg  []uint64
-	next int // instruction
+	next int // next instruction
 	stop ptxStop
 	at   *ptxBlock
 }
@@ -48,8 +48,8 @@ const (
 	ptxEnded
 )
 
-// ptxBlock is what a block of threads reaches: global memory from the address
-// ptxBase on, shared memory from 0 on, and the kernel's parameters.
+// ptxBlock is what a block of threads can access: global memory from address
+// ptxBase, shared memory from 0, and the kernel's parameters.
 type ptxBlock struct {
 	global, shared []byte
 	params         map[string]uint64
@@ -57,7 +57,7 @@ type ptxBlock struct {
 
 const (
 	ptxBase     = 1 << 32
-	ptxStepsMax = 1 << 20 // instructions of a thread, more than any needs
+	ptxStepsMax = 1 << 20 // instructions per thread, more than any needs
 	// Registers that every kernel has.
 	ptxTrue, ptxZero, ptxTid, ptxCtaid = 0, 1, 2, 3
 )
@@ -117,7 +117,7 @@ func (k *ptxKernel) parse(body string) error {
 	return nil
 }
 
-// ptxOperands divides at commas, but not those between braces.
+// ptxOperands splits at commas, except within braces.
 func ptxOperands(text string) (list []string) {
 	if end := strings.Index(text, "}"); strings.HasPrefix(text, "{") {
 		list, text = append(list, text[:end+1]), strings.TrimPrefix(text[end+1:], ",")
@@ -132,12 +132,12 @@ func ptxOperands(text string) (list []string) {
 	return list
 }
 
-// register is that of a name, or of a constant.
+// register returns the register of a name or a constant.
 func (k *ptxKernel) register(name string) int {
 	if r, ok := k.names[name]; ok {
 		return r
 	}
-	value := uint64(0xdeadbeef_deadbeef) // until something is written
+	value := uint64(0xdeadbeef_deadbeef) // until it is written
 	if n, err := strconv.ParseInt(name, 0, 64); err == nil {
 		value = uint64(n)
 	}
@@ -169,7 +169,7 @@ func (k *ptxKernel) instruction(op string, operands []string) (func(*ptxThread),
 	return k.compute(op, operands)
 }
 
-// access is a load or a store of one to four values, as in global.v4.u32.
+// access compiles a load or store of one to four values, such as global.v4.u32.
 func (k *ptxKernel) access(op, place, values string, load bool) (func(*ptxThread), error) {
 	part := ptxPlace.FindStringSubmatch(place)
 	if part == nil {
@@ -211,7 +211,7 @@ func (k *ptxKernel) atomicAdd(op string, operands []string) (func(*ptxThread), e
 	}, nil
 }
 
-// memory is n bytes, which must begin at a multiple of n, as on a GPU.
+// memory returns n bytes, which must be aligned to n, as on a GPU.
 func (t *ptxThread) memory(shared bool, addr uint64, n int) []byte {
 	if addr%uint64(n) != 0 {
 		panic(fmt.Sprintf("%d bytes at %#x", n, addr))
@@ -237,7 +237,7 @@ func ptxPut(mem []byte, bytes int, v uint64) {
 	}
 }
 
-// ptxWidth is that of an instruction's type, in bits.
+// ptxWidth returns the width of an instruction's type, in bits.
 func ptxWidth(op string) int {
 	switch op[strings.LastIndex(op, ".")+1:] {
 	case "pred":
@@ -248,7 +248,7 @@ func ptxWidth(op string) int {
 	return 64
 }
 
-// run is one launch: the blocks one after the other.
+// run executes one launch, block by block.
 func (k *ptxKernel) run(global []byte, grid int, params ...uint64) {
 	block := &ptxBlock{global: global, shared: make([]byte, k.sharedBytes), params: map[string]uint64{}}
 	for i, p := range params {
@@ -271,8 +271,8 @@ func (k *ptxKernel) run(global []byte, grid int, params ...uint64) {
 	}
 }
 
-// runBlock lets each thread run to the next barrier, again and again: the last
-// thread first and then the first one first, in odd blocks the other way round.
+// runBlock runs the threads repeatedly to the next barrier: in reverse order
+// first and then in forward order, the other way round in odd blocks.
 func (k *ptxKernel) runBlock(number int, threads []ptxThread) {
 	for left, step := len(threads), number; left > 0; step++ {
 		for i := range threads {

@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// TestPTX runs the committed kernels on a machine for PTX, and compares what
-// they compute with the digests of the processor.
+// TestPTX runs the committed kernels on a PTX interpreter, and compares their
+// results with digests computed by the processor.
 func TestPTX(t *testing.T) {
 	kernels, err := parsePTX(blake3PTX)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(7, 8))
-	// With -short, as under the race detector, an eighth of it.
+	// With -short, as under the race detector, an eighth of the lengths.
 	tiny := []int{0, 1, 3, 4, 63, 64, 65, 127, 1023, 1024, 1025, 2048, 2049, 3000, 5000}
 	lists := [][]int{tiny, {128 << 10}, {100, 128 << 10, 70 << 10}}
 	if !testing.Short() {
@@ -59,7 +59,8 @@ func runPTX(t *testing.T, kernels map[string]*ptxKernel, jobs []HashJob, data []
 	}
 }
 
-// What NewHasher and docs/guide say of GPUs and drivers depends on this.
+// The statements of NewHasher and docs/guide about GPUs and drivers depend on
+// this.
 func TestPTXTarget(t *testing.T) {
 	for what, line := range map[string]string{
 		"compute capability 7.0":  `(?m)^\.target sm_70$`,

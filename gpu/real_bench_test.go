@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// BenchmarkHashDevice digests pieces that lie in a GPU's memory. A round is a
-// Begin and a wait for its digests; with two hashers, each in a stream, the
-// table and the digests of one are copied while the other works.
+// BenchmarkHashDevice digests pieces in a GPU's memory. A round is a Begin and
+// a wait for its digests; with two hashers, each in a stream, the table and the
+// digests of one are copied while the other works.
 func BenchmarkHashDevice(b *testing.B) {
 	for _, shape := range []struct{ jobs, jobBytes int }{{64, 1 << 20}, {64, 4 << 20}, {256, 1 << 20}} {
 		for _, hashers := range []int{1, 2} {
@@ -33,7 +33,7 @@ func benchHash(b *testing.B, jobCount, jobBytes, hashers int) {
 		jobs[i] = HashJob{Memory: m, Offset: i * jobBytes, Len: jobBytes, Counter: uint64(i)}
 	}
 	for _, bench := range benches {
-		bench.compare(data, jobs) // and so the kernels are warm
+		bench.compare(data, jobs) // this also warms up the kernels
 	}
 	b.SetBytes(int64(len(data)))
 	b.ResetTimer()
@@ -56,14 +56,14 @@ func benchHash(b *testing.B, jobCount, jobBytes, hashers int) {
 	reportRate(b, len(data))
 }
 
-// reportRate reports gigabytes (10^9) a second, as links and memory are sold.
+// reportRate reports gigabytes (10^9) per second.
 func reportRate(b *testing.B, roundBytes int) {
 	b.ReportMetric(float64(roundBytes)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GB/s")
 }
 
 // BenchmarkPinnedCopy copies 64 MiB between pinned host memory and a GPU in
-// pieces, which are queued together. All in one piece is what the driver and
-// the bus can do.
+// pieces that are queued together. A single piece shows the limit of the driver
+// and the bus.
 func BenchmarkPinnedCopy(b *testing.B) {
 	const roundBytes = 64 << 20
 	for _, pieceBytes := range []int{roundBytes, 4 << 20, 1 << 20} {

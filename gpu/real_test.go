@@ -16,10 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// useReal is a context of this machine's first GPU, or of the one that
-// CUDA_VISIBLE_DEVICES names; without one the test is skipped. GDRCP_REQUIRE=gpu
-// makes an error of that. With GDRCP_LIBCUDA the fake can stand for the driver,
-// which tries these tests and shows nothing.
+// useReal opens this machine's first GPU, or the one that CUDA_VISIBLE_DEVICES
+// names. Without a GPU the test is skipped, or fails if GDRCP_REQUIRE=gpu. With
+// GDRCP_LIBCUDA the fake can take the place of the driver, to test these tests.
 func useReal(t testing.TB) *Context {
 	t.Helper()
 	c, err := firstGPU(t)
@@ -52,7 +51,7 @@ func TestRealDevice(t *testing.T) {
 	}
 }
 
-// TestRealCopies moves bytes to the GPU, within it and back, at odd offsets.
+// TestRealCopies copies bytes to the GPU, within it and back, at odd offsets.
 func TestRealCopies(t *testing.T) {
 	const n = 5<<20 + 123
 	c := useReal(t)
@@ -75,8 +74,8 @@ func TestRealCopies(t *testing.T) {
 	}
 }
 
-// TestRealWordMark waits for words that a stream writes to the host's memory, and shows how
-// many came.
+// TestRealWordMark waits for words that a stream writes to the host's memory,
+// and logs how many arrived.
 func TestRealWordMark(t *testing.T) {
 	c := useReal(t)
 	s, m, mark := newStream(t, c), alloc(t, c, 1<<20), newWordMark(t, c)
@@ -97,8 +96,8 @@ func TestRealWordMark(t *testing.T) {
 	t.Logf("%d of 100 words were written", written)
 }
 
-// TestRealDigests digests with the kernels that a copy uses, and with those of PTX,
-// which the driver compiles.
+// TestRealDigests digests with the kernels that a copy uses, and with PTX
+// kernels, which the driver compiles.
 func TestRealDigests(t *testing.T) {
 	c := useReal(t)
 	t.Run("chosen", func(t *testing.T) { realDigests(t, c) })
@@ -152,7 +151,8 @@ func realDigests(t *testing.T, c *Context) {
 	}
 }
 
-// TestRealUsersOfADispatcher has several users digest at once, in launches that they share.
+// TestRealUsersOfADispatcher has several users digest concurrently, in shared
+// launches.
 func TestRealUsersOfADispatcher(t *testing.T) {
 	c := useReal(t)
 	data := noise(32 << 20)
@@ -193,7 +193,7 @@ func TestRealUsersOfADispatcher(t *testing.T) {
 	}
 }
 
-// TestRealExport exports memory, where the device says that it can.
+// TestRealExport exports memory if the device supports that.
 func TestRealExport(t *testing.T) {
 	c := useReal(t)
 	m := alloc(t, c, 64<<20)

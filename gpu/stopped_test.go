@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// A process that is stopped (SIGSTOP, a frozen cgroup, a paused virtual machine) between the
-// driver's answer and the look at the clock has not waited: the GPU was done long ago.
+// A process that is stopped (SIGSTOP, a frozen cgroup, a paused virtual
+// machine) between the driver's answer and reading the clock has not waited:
+// the GPU finished long ago.
 func TestStoppedProcessIsNoHang(t *testing.T) {
 	c := useFake(t)
 	poll := reflect.ValueOf(c.poll)
 	asked := 0
-	// A test file cannot name C.int: hence by reflection.
+	// A test file cannot name C.int, so it uses reflection.
 	query := reflect.MakeFunc(poll.Type().In(4), func([]reflect.Value) []reflect.Value {
 		answer := reflect.New(poll.Type().In(4).Out(0)).Elem()
 		if asked++; asked == 1 {
@@ -35,8 +36,9 @@ func TestStoppedProcessIsNoHang(t *testing.T) {
 	}
 }
 
-// A look may take long, as where the goroutine is locked to a thread and yields: then there are
-// few, and the wait sleeps as soon as with quick ones.
+// A poll may take long, for example if the goroutine is locked to a thread and
+// yields: then the wait polls less often, and sleeps as soon as with quick
+// polls.
 func TestSlowLooksAreFew(t *testing.T) {
 	c := useFake(t)
 	poll := reflect.ValueOf(c.poll)

@@ -15,20 +15,20 @@ import (
 	"unsafe"
 )
 
-// Stream is a sequence of work on the GPU: each part begins when the part that was
-// queued before is done. Streams do not wait for each other.
+// Stream is a sequence of operations on the GPU: each begins when the previous
+// one is done. Streams do not wait for each other.
 //
-// Methods that queue work return before it is done, and report only whether it could be
-// queued. Wait, or any later call, reports later errors; then the Context is of no
-// further use. Until the work is done its memory must stay as it is: it must not be
-// closed or unmapped, and host memory must not be touched.
+// Methods that queue work return before it is done, and report only whether it
+// could be queued. Wait, or any later call, reports later errors; then the
+// Context is unusable. Until the work is done its memory must not be closed or
+// unmapped, and host memory must not be accessed.
 type Stream struct {
 	handle
 	ctx *Context
 	c   *C.struct_abi_stream
 }
 
-// NewStream makes a stream.
+// NewStream creates a stream.
 func (c *Context) NewStream() (*Stream, error) {
 	if err := c.begin("streams"); err != nil {
 		return nil, err
@@ -41,7 +41,8 @@ func (c *Context) NewStream() (*Stream, error) {
 	return s, nil
 }
 
-// errOtherGPU refuses objects of another Context, which mean nothing in this one.
+// errOtherGPU refuses objects of another Context, which are invalid in this
+// one.
 var errOtherGPU = errors.New("of another context")
 
 // ToDevice queues a copy of src to offset of dst. src must not be on the Go heap. If
@@ -56,8 +57,8 @@ func (s *Stream) ToDevice(dst *Memory, offset int, src []byte) error {
 	})
 }
 
-// ToHost queues a copy of as many bytes as dst has from offset of src. dst must not be
-// on the Go heap. If dst is not pinned, the copy may block.
+// ToHost queues a copy of len(dst) bytes at offset of src to dst. dst must not
+// be on the Go heap. If dst is not pinned, the copy may block.
 func (s *Stream) ToHost(dst []byte, src *Memory, offset int) error {
 	return s.with(src, offset, len(dst), func(addr C.uint64_t) error {
 		rc := C.gdr_copy_to_host(s.ctx.c, s.c, unsafe.Pointer(&dst[0]), addr, C.size_t(len(dst)))
@@ -108,8 +109,8 @@ func (s *Stream) with(m *Memory, offset, n int, queue func(C.uint64_t) error) er
 	return queue(addr)
 }
 
-// Record puts m behind all work that is queued now. If m was recorded before, only the
-// last Record counts.
+// Record places m after all work that is queued now. If m was recorded before,
+// only the last Record counts.
 func (s *Stream) Record(m *Mark) error {
 	if m.ctx != s.ctx {
 		return fmt.Errorf("record: mark %w", errOtherGPU)
@@ -122,7 +123,8 @@ func (s *Stream) Record(m *Mark) error {
 		return fmt.Errorf("record a mark: %w", err)
 	}
 	defer m.release()
-	// The word goes first: once the mark is there, the word was written.
+	// The word is written first: once the mark is reached, the word has been
+	// written.
 	if m.word != nil {
 		s.ctx.words.queue(s, m.word)
 	}
@@ -161,7 +163,7 @@ func (s *Stream) Close() error {
 	})
 }
 
-// Mark is a place in a stream for which a goroutine can wait.
+// Mark is a position in a stream that a goroutine can wait for.
 type Mark struct {
 	handle
 	ctx  *Context
@@ -169,7 +171,8 @@ type Mark struct {
 	word *word // nil without one
 }
 
-// NewMark makes a mark. Until it is recorded, waiting for it returns at once.
+// NewMark creates a mark. Until it is recorded, waiting for it returns
+// immediately.
 func (c *Context) NewMark() (*Mark, error) {
 	if err := c.begin("marks"); err != nil {
 		return nil, err
@@ -182,10 +185,10 @@ func (c *Context) NewMark() (*Mark, error) {
 	return m, nil
 }
 
-// NewWordMark is NewMark for waits that are to end soon after the work: the stream also
-// writes a word of host memory, and a wait looks at that before it asks the driver. A
-// Record costs one more part of work in the stream. Where the driver (before CUDA 11.7) or
-// the GPU writes no words, it is an ordinary mark.
+// NewWordMark is NewMark for waits that should end soon after the work: the
+// stream also writes a word of host memory, and a wait reads it before it calls
+// the driver. A Record needs one more operation in the stream. If the driver
+// (before CUDA 11.7) or the GPU cannot write words, it is an ordinary mark.
 func (c *Context) NewWordMark() (*Mark, error) {
 	m, err := c.NewMark()
 	if err == nil {

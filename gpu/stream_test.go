@@ -19,7 +19,7 @@ func fill(mem []byte, value byte) []byte {
 	return mem
 }
 
-// TestOrder queues more than has run when the host looks.
+// TestOrder queues more than has run when the host checks.
 func TestOrder(t *testing.T) {
 	c := useFake(t, "late=20", "strict")
 	s, m := newStream(t, c), alloc(t, c, 4096)
@@ -148,7 +148,7 @@ func TestOtherGPU(t *testing.T) {
 	}
 }
 
-// TestNotPinned: the fake tells in its strict mode, and only there.
+// TestNotPinned: the fake detects it in its strict mode, and only then.
 func TestNotPinned(t *testing.T) {
 	roundTripUnpinned := func(c *Context) error {
 		s, m, host := newStream(t, c), alloc(t, c, 4096), hostMemory(t, 4096)
@@ -162,17 +162,17 @@ func TestNotPinned(t *testing.T) {
 	}
 }
 
-// TestBadKernel: what fails while it runs is told by the next wait, and the
-// process can use no GPU from then on.
+// TestBadKernel: an error of a running kernel is returned by the next wait, and
+// then the process can use no GPU.
 func TestBadKernel(t *testing.T) {
 	for mode, tt := range map[string]struct {
 		offset uint64
 		code   int
 	}{
 		"badkernel":     {0, 719},
-		"badkernel=810": {0, 810}, // of no list: the wait tells of work, not of itself
+		"badkernel=810": {0, 810}, // on no list: the wait reports the work's error, not its own
 		"badkernel=999": {0, 999},
-		"":              {1 << 40, 700}, // an address that is none
+		"":              {1 << 40, 700}, // an invalid address
 	} {
 		t.Run("mode "+mode, func(t *testing.T) {
 			d := openFake(t, mode, "gpus=2")
@@ -211,7 +211,8 @@ func TestBadKernel(t *testing.T) {
 	}
 }
 
-// wantLost checks that a driver with two GPUs lends none any more, and says so.
+// wantLost checks that a driver with two GPUs refuses all further use, and
+// reports why.
 func wantLost(t *testing.T, d *Driver, told error) {
 	t.Helper()
 	later := make(chan error, 1)
@@ -230,7 +231,7 @@ func wantLost(t *testing.T, d *Driver, told error) {
 	}
 }
 
-// Errors that concern a call alone leave the driver as it was.
+// Errors of a single call do not affect the driver.
 func TestOtherErrorsLoseNothing(t *testing.T) {
 	d := openFake(t, "badlaunch", "noload=999")
 	c, err := d.Use(context.Background(), 0)
@@ -265,7 +266,7 @@ func TestCloseWhileWaiting(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Error("the wait did not end")
 	}
-	// Work that was queued is done although nobody waits; Memory.Close does.
+	// Queued work is executed although nobody waits; Memory.Close does.
 	closes(t, "memory", m)
 }
 

@@ -4,10 +4,10 @@ package gpu
 
 import "context"
 
-// Driver stands for NVIDIA's driver in a binary built without it.
+// Driver replaces NVIDIA's driver in a binary built without it.
 type Driver struct{}
 
-// Open fails: see ProbeError.
+// Open fails with a ProbeError.
 func Open() (*Driver, error) {
 	return nil, &ProbeError{
 		Reason: NotBuilt,
@@ -85,7 +85,7 @@ func (*Memory) CloseDMABuf() error { return nil }
 // Close does nothing.
 func (*Memory) Close() error { return nil }
 
-// Pinned is host memory that the GPU reaches.
+// Pinned is host memory that the GPU can access.
 type Pinned struct{}
 
 // Close does nothing.
@@ -121,7 +121,7 @@ func (*Context) NewMark() (*Mark, error) { return nil, ErrUnsupported }
 // NewWordMark fails.
 func (*Context) NewWordMark() (*Mark, error) { return nil, ErrUnsupported }
 
-// Mark is a place in a stream.
+// Mark is a position in a stream.
 type Mark struct{}
 
 // Wait fails.

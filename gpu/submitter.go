@@ -9,24 +9,25 @@ import (
 	"sync"
 )
 
-// A turn is what a launch takes of one user before it takes of the next.
+// A turn is the amount that a launch takes from one user before it continues
+// with the next.
 const (
 	turnBytes = 4 << 20
 	turnJobs  = launchJobs / (launchBytes / turnBytes)
 )
 
-// Submitter is a user's way to the dispatcher of a GPU, which all users of the GPU share: it
-// digests what several of them submit at the same time in one launch. Several goroutines may
-// use a Submitter at once.
+// Submitter is a user's access to the dispatcher of a GPU, which all users of
+// the GPU share: the dispatcher digests in one launch what several of them
+// submit at the same time. A Submitter is safe for concurrent use.
 type Submitter struct {
 	ctx     *Context
 	d       *dispatcher
 	callers int
-	pending sync.WaitGroup // requests that are not over
+	pending sync.WaitGroup // requests that have not ended
 
 	// d.mu guards these.
-	requests []*request // with jobs that no lane has
-	debt     int        // what its jobs had beyond its turns, and later turns have not paid
+	requests []*request // with jobs not yet in a lane
+	debt     int        // bytes that its jobs had beyond its turns, and that later turns have not paid for
 	closed   bool
 }
 
@@ -35,20 +36,21 @@ type request struct {
 	from    *Submitter
 	jobs    []HashJob
 	digests [][32]byte
-	over    chan struct{} // closed when all is digested, or nothing more will be
-	err     error         // there once over is closed
+	over    chan struct{} // closed when all jobs are digested, or will not be
+	err     error         // valid once over is closed
 
 	// d.mu guards these.
-	taken int // how many jobs lanes have taken so far; all of them once it is withdrawn
-	parts int // launches, under way, that have some of them
+	taken int // how many jobs lanes have taken so far; all of them once the request is withdrawn
+	parts int // launches in flight that have some of its jobs
 }
 
-// NewSubmitter joins the dispatcher of the GPU. callers is how many goroutines will be in
-// Digest at once, at most: a launch does not wait for more than these submit.
+// NewSubmitter joins the dispatcher of the GPU. callers is the maximum number
+// of goroutines in Digest at the same time: a launch does not wait for more
+// jobs than these can submit.
 //
-// The first Submitter of a GPU makes the dispatcher, which stays as long as the kernels do.
-// It takes 12 MiB of device memory, and 4.3 MiB of pinned host memory. Errors and blocking are
-// those of NewHasher.
+// The first Submitter of a GPU creates the dispatcher, which is kept as long as
+// the kernels. It takes 12 MiB of device memory, and 4.3 MiB of pinned host
+// memory. Errors and blocking are those of NewHasher.
 func (c *Context) NewSubmitter(callers int) (*Submitter, error) {
 	if err := c.canDigest(); err != nil {
 		return nil, err
@@ -67,13 +69,14 @@ func (c *Context) NewSubmitter(callers int) (*Submitter, error) {
 	return &Submitter{ctx: c, d: d, callers: callers}, nil
 }
 
-// Digest digests all jobs, and stores the digest of job i in digests[i]; there are at least as
-// many digests as jobs. It blocks until that is done, or the Context's life ends. What was
-// queued for the memory before must be done.
+// Digest digests all jobs, and stores the digest of job i in digests[i]; there
+// are at least as many digests as jobs. It blocks until that is done, or the
+// Context's life ends. Work queued earlier for the memory must be done.
 //
-// If a job breaks a rule of HashJob, names memory of another GPU, or has more than
-// 64 MiB, Digest returns an error and submits nothing. After any other error the GPU may
-// still read the memory, and digests may still be stored, until Close.
+// If a job violates a rule of HashJob, refers to memory of another GPU, or has
+// more than 64 MiB, Digest returns an error and submits nothing. After any
+// other error the GPU may still read the memory, and digests may still be
+// stored, until Close.
 func (s *Submitter) Digest(jobs []HashJob, digests [][32]byte) error {
 	if len(digests) < len(jobs) {
 		return fmt.Errorf("digest: %d jobs, and room for %d digests", len(jobs), len(digests))
@@ -103,12 +106,13 @@ func (s *Submitter) Digest(jobs []HashJob, digests [][32]byte) error {
 	}
 }
 
-// Close gives up what no launch has yet, and waits for the launches that have jobs of this
-// Submitter: the memory of these may be closed then. It blocks for 5 s at most; then the GPU
-// counts as hung. Once a GPU hangs, it waits for nothing, and nothing is freed any more. Closing
-// again only waits.
+// Close withdraws the jobs that are in no launch yet, and waits for the
+// launches that have jobs of this Submitter: then the memory of the jobs may be
+// closed. It blocks for 5 s at most; then the GPU counts as hung. If a GPU
+// hangs, it does not wait, and nothing is freed any more. Closing again only
+// waits.
 func (s *Submitter) Close() error {
-	// A driver that is lost is no reason not to wait: a lane may be about to launch these jobs
+	// Wait even if the driver is lost: a lane may be about to launch these jobs
 	// on a GPU that still works.
 	wasLost := s.ctx.Lost() != nil
 	if !s.leave() {
@@ -139,7 +143,7 @@ func (s *Submitter) leave() bool {
 	return true
 }
 
-// submit puts a request behind the others of its Submitter.
+// submit appends a request to the others of its Submitter.
 func (d *dispatcher) submit(r *request) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -157,13 +161,14 @@ func (d *dispatcher) submit(r *request) error {
 	return nil
 }
 
-// fillLocked adds to a launch what fits of the jobs that wait, a turn of each user after the
-// other. It reports whether the launch is full: the user whose turn it was then is the first of
-// the next launch. So is one whose next job is more than a turn and does not fit, but this
-// launch goes on with the others. Such a job puts its user in debt, which pays with its next
-// turns: the others get as many bytes while they wait.
+// fillLocked adds waiting jobs that fit to a launch, one turn of each user
+// after another. It reports whether the launch is full: then the user whose
+// turn it was is the first of the next launch. A user whose next job exceeds a
+// turn and does not fit also goes first in the next launch, but this launch
+// continues with the others. Such a job puts its user in debt, to be paid with
+// its next turns, so that the others get as many bytes while they wait.
 func (d *dispatcher) fillLocked(l *lane) (isFull bool) {
-	var large []*Submitter // whose next jobs do not fit, though those of others may
+	var large []*Submitter // their next jobs do not fit, but those of others may
 	for len(d.waiting) > 0 && !l.isFull() {
 		s := d.waiting[0]
 		r := s.requests[0]
@@ -195,13 +200,14 @@ func (d *dispatcher) fillLocked(l *lane) (isFull bool) {
 
 func (l *lane) isFull() bool { return len(l.jobs) == launchJobs || l.bytes == launchBytes }
 
-// hasRoom reports whether one more job of so many bytes fits.
+// hasRoom reports whether one more job with the given number of bytes fits.
 func (l *lane) hasRoom(bytes int) bool {
 	return len(l.jobs) < launchJobs && bytes <= launchBytes-l.bytes
 }
 
-// takeTurn adds the next jobs of a request to the launch, which has room for one at least. It
-// returns how many bytes they have: more than a turn only where that is one job.
+// takeTurn adds the next jobs of a request to the launch, which has room for at
+// least one. It returns the number of bytes added, which exceeds a turn only if
+// it is a single job.
 func (l *lane) takeTurn(r *request) (turn int) {
 	from := r.taken
 	for _, j := range r.jobs[from:] {
@@ -219,20 +225,22 @@ func (l *lane) takeTurn(r *request) (turn int) {
 	return turn
 }
 
-// withdraw gives up what no lane has of a request, for the reason err.
+// withdraw ends the jobs of a request that are not yet in a lane, with the
+// reason err.
 func (d *dispatcher) withdraw(r *request, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	select {
-	case <-r.over: // it came to its end just now
+	case <-r.over: // it has just ended
 		return
 	default:
 	}
 	r.withdrawLocked(err)
-	r.endLocked() // which makes no lane begin: more can come than before
+	r.endLocked() // this starts no lane, because more jobs can arrive than before
 }
 
-// withdrawLocked is withdraw without the end of the request. The first reason stays.
+// withdrawLocked is withdraw without ending the request. The first reason is
+// kept.
 func (r *request) withdrawLocked(err error) {
 	if r.err == nil {
 		r.err = err
@@ -247,7 +255,7 @@ func (r *request) withdrawLocked(err error) {
 	r.taken = len(r.jobs)
 }
 
-// endLocked ends a request of which nothing waits and nothing is under way.
+// endLocked ends a request that has no waiting jobs and none in flight.
 func (r *request) endLocked() {
 	if r.taken < len(r.jobs) || r.parts > 0 {
 		return

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// submitting is a user of the fake's first GPU, with memory that holds data.
+// submitting is a user of the fake's first GPU, with memory that contains data.
 type submitting struct {
 	*Submitter
 	t      testing.TB
@@ -24,7 +24,8 @@ type submitting struct {
 	data   []byte
 }
 
-// submits makes such a user with that life. What it closes is closed with the test.
+// submits creates such a user with the given life. Its objects are closed when
+// the test ends.
 func submits(t testing.TB, d *Driver, life context.Context, callers int) *submitting {
 	t.Helper()
 	c, err := d.Use(life, 0)
@@ -41,12 +42,13 @@ func submits(t testing.TB, d *Driver, life context.Context, callers int) *submit
 	return u
 }
 
-// job is a piece of the user's memory, of one chunk: a launch of such jobs has one kernel.
+// job is a piece of the user's memory, of one chunk: a launch of such jobs runs
+// one kernel.
 func (u *submitting) job(n int) HashJob {
 	return HashJob{Memory: u.memory, Offset: n * 1024, Len: 1000 + n, Counter: 1}
 }
 
-// digest digests jobs, and compares.
+// digest digests jobs, and compares the results.
 func (u *submitting) digest(jobs ...HashJob) error {
 	digests := make([][32]byte, len(jobs))
 	if err := u.Digest(jobs, digests); err != nil {
@@ -60,7 +62,7 @@ func (u *submitting) digest(jobs ...HashJob) error {
 	return nil
 }
 
-// is waits until the dispatcher is in such a state.
+// is waits until the dispatcher's state satisfies state.
 func (u *submitting) is(what string, state func(d *dispatcher) bool) {
 	u.t.Helper()
 	soon(u.t.(*testing.T), what, func() bool {
@@ -70,7 +72,7 @@ func (u *submitting) is(what string, state func(d *dispatcher) bool) {
 	})
 }
 
-// occupy has both lanes wait for the GPU, for u.
+// occupy keeps both lanes waiting for the GPU, on behalf of u.
 func (u *submitting) occupy(g *errgroup.Group) {
 	u.t.Helper()
 	for n := range lanes {
@@ -79,7 +81,7 @@ func (u *submitting) occupy(g *errgroup.Group) {
 	}
 }
 
-// holds is a file for hangfile, which holds kernels until it is gone.
+// holds creates a file for hangfile, which blocks kernels until it is removed.
 func holds(t *testing.T) (file string, release func()) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "hold")
@@ -91,7 +93,8 @@ func holds(t *testing.T) (file string, release func()) {
 	return file, release
 }
 
-// What several users submit while the GPU works for others shares one launch.
+// Jobs that several users submit while the GPU works for others share one
+// launch.
 func TestUsersShareALaunch(t *testing.T) {
 	const each = 6
 	d, told := made(t, "late=200", "launches")
@@ -106,14 +109,14 @@ func TestUsersShareALaunch(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Error(err)
 	}
-	// Without sharing there were one more, at least.
+	// Without sharing there would be at least one more.
 	if n := strings.Count(told(), "launch 0"); n != lanes+1 {
 		t.Errorf("%d launches, want %d", n, lanes+1)
 	}
 }
 
-// A GPU that has nothing to do gets what is there, and one that is busy gets the next launch
-// when nothing more can come, or after a while.
+// An idle GPU gets a launch with the jobs that there are, and a busy one gets
+// the next launch when no more jobs can arrive, or after a while.
 func TestLaunchesDoNotWaitInVain(t *testing.T) {
 	for callers, what := range map[int]string{lanes: "nothing more can come", lanes + 1: "more can come"} {
 		t.Run(what, func(t *testing.T) {
@@ -130,8 +133,8 @@ func TestLaunchesDoNotWaitInVain(t *testing.T) {
 	}
 }
 
-// Who goes while a launch has its jobs gets its memory back when that is over, and the
-// others do not notice.
+// A user that leaves while a launch has its jobs gets its memory back when the
+// launch is done, and the others are not affected.
 func TestUserGoesDuringALaunch(t *testing.T) {
 	enough := errors.New("enough")
 	life, end := context.WithCancelCause(t.Context())
@@ -169,7 +172,7 @@ func TestUserGoesDuringALaunch(t *testing.T) {
 	}
 }
 
-// What no launch has is given up at once, and never digested.
+// Jobs that are in no launch are withdrawn immediately, and never digested.
 func TestUserGoesBeforeALaunch(t *testing.T) {
 	enough := errors.New("enough")
 	life, end := context.WithCancelCause(t.Context())
@@ -202,7 +205,7 @@ func TestUserGoesBeforeALaunch(t *testing.T) {
 	}
 }
 
-// Users come and go, with jobs of all sizes, and every digest is right.
+// Users come and go, with jobs of all sizes, and every digest is correct.
 func TestManyUsersOfADispatcher(t *testing.T) {
 	d := openFake(t, "strict", "late=1")
 	var users errgroup.Group
@@ -265,14 +268,14 @@ func TestDigestRefuses(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	// As much as there may be is no error, nor is nothing.
+	// The maximum is not an error, nor is no job at all.
 	if err := u.Digest([]HashJob{ok, {Memory: large, Len: launchBytes}}, make([][32]byte, 2)); err != nil {
 		t.Error(err)
 	}
 	if err := u.Digest(nil, nil); err != nil {
 		t.Error(err)
 	}
-	// The memory of another user of the GPU is none of another GPU.
+	// Memory of another user of the same GPU is accepted.
 	if err := submits(t, d, t.Context(), 1).Digest([]HashJob{ok}, make([][32]byte, 1)); err != nil {
 		t.Error(err)
 	}
@@ -311,7 +314,8 @@ func TestNewSubmitterRefuses(t *testing.T) {
 	}
 }
 
-// A GPU that hangs holds up nobody who goes, and those who stay are told.
+// A hung GPU does not block users that leave, and those that remain get an
+// error.
 func TestHungLaunch(t *testing.T) {
 	d := openFake(t, "hang", "gpus=2")
 	life, end := context.WithCancel(t.Context())

@@ -9,10 +9,10 @@ import (
 	"sync"
 )
 
-// PathClass says how far two PCI devices are from each other, as `nvidia-smi topo -m`
-// and NCCL do: the lower, the nearer. Up to PXB, traffic between GPUs and NICs runs at
-// the speed of the bus. Beyond that the processor's host bridge forwards it, and many
-// bridges do so slowly or not at all.
+// PathClass classifies the distance between two PCI devices, as `nvidia-smi
+// topo -m` and NCCL do: the lower, the nearer. Up to PXB, traffic between GPUs
+// and NICs runs at the speed of the bus. Beyond that the processor's host
+// bridge forwards it, and many bridges do so slowly or not at all.
 type PathClass uint8
 
 // The classes. nvidia-smi's NODE, between host bridges of one NUMA node, counts as PHB:
@@ -41,9 +41,9 @@ func (c PathClass) String() string {
 // MarshalText is String, for JSON.
 func (c PathClass) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// PathBetween classifies the path between two PCI devices by their addresses and by
-// sysfs (as a rule "/sys"). It returns SYS if either device is missing there, like
-// software devices, which have no PCI address.
+// PathBetween classifies the path between two PCI devices by their addresses
+// and sysfs (usually "/sys"). It returns SYS if either device is missing there,
+// as software devices are, which have no PCI address.
 func PathBetween(sysfs, a, b string) PathClass {
 	pathA, pathB := pciPath(sysfs, a), pciPath(sysfs, b)
 	if pathA == nil || pathB == nil {
@@ -54,10 +54,11 @@ func PathBetween(sysfs, a, b string) PathClass {
 		shared++
 	}
 	switch {
-	// A machine with one node may name no node: then both are -1, and equal.
+	// On a machine with one node the kernel may report no node: then both are
+	// -1, and equal.
 	case shared == 0 && numaNode(sysfs, a) != numaNode(sysfs, b):
 		return SYS
-	case shared <= 1: // different host bridges of a NUMA node, or different ports of one bridge
+	case shared <= 1: // different host bridges of a NUMA node, or different ports of the same bridge
 		return PHB
 	case len(pathA)-shared <= belowSwitch && len(pathB)-shared <= belowSwitch:
 		return PIX
@@ -112,8 +113,8 @@ func Nearest(sysfs string, gpus []Device, nicPCIAddress string) (nearest Device,
 	return nearest, path, ok
 }
 
-// numaNode returns the node that a PCI device is near, or -1 if the kernel names no
-// node.
+// numaNode returns the NUMA node of a PCI device, or -1 if the kernel reports
+// none.
 func numaNode(sysfs, pciAddress string) int {
 	b, err := os.ReadFile(filepath.Join(sysfs, "bus/pci/devices", pciAddress, "numa_node"))
 	if err != nil {

@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// machine makes a sysfs of a machine with two processors. Below the first lie a
-// switch with a GPU and a NIC, a switch below that with another GPU, and behind
-// another port of the host bridge a NIC; below a second host bridge of the same
-// node a GPU; below the second processor a GPU and a NIC. The names are the
-// addresses that the tests use.
+// machine creates the sysfs of a machine with two processors. Below the first
+// are a switch with a GPU and a NIC, a switch below that with another GPU, and
+// a NIC at another port of the host bridge; below a second host bridge of the
+// same node a GPU; below the second processor a GPU and a NIC. The names are
+// the addresses that the tests use.
 func machine(t *testing.T) string {
 	t.Helper()
 	sysfs := t.TempDir()
@@ -95,7 +95,7 @@ func TestPathBetween(t *testing.T) {
 	}
 }
 
-// TestPathOfSoftwareDevices: a device of the kernel's own lies nowhere on PCI.
+// TestPathOfSoftwareDevices: a software device has no PCI address.
 func TestPathOfSoftwareDevices(t *testing.T) {
 	sysfs := t.TempDir()
 	dir := filepath.Join(sysfs, "devices/virtual/net/siw0")

@@ -17,36 +17,40 @@ import (
 
 const (
 	wordsBytes = 64 << 10
-	// wordStride keeps words that different goroutines look at in lines of their own of the
-	// processor's cache.
+	// wordStride keeps words that different goroutines read in separate cache
+	// lines.
 	wordStride = 64
 )
 
-// words is pinned host memory of one GPU, shared out in numbers that streams write.
+// words is pinned host memory of one GPU, divided into numbers that streams
+// write.
 type words struct {
 	own *Context
 	mem []byte
-	// refused is set when the driver takes no write, and no further one is tried.
+	// refused is set when the driver has refused a write; then no further one
+	// is tried.
 	refused atomic.Bool
 
-	made int // how many words there are
+	made int // number of words created
 
 	mu   sync.Mutex
 	free []*word
 }
 
-// word is a number in host memory. A stream writes it behind its work, so that a goroutine
-// sees without a call of the driver that the work is done.
+// word is a number in host memory. A stream writes it after its work, so that a
+// goroutine can see without calling the driver that the work is done.
 type word struct {
 	at   *uint32
-	addr uint64        // by which the GPU reaches it
-	last atomic.Uint32 // what was written last, or is to be; it goes up for all users in turn
-	// queued is the last number that the driver took. A stream may write up to it.
+	addr uint64        // the GPU's address for it
+	last atomic.Uint32 // the number that was or will be written last; it increases from user to user
+	// queued is the last number that the driver accepted. A stream may write up
+	// to it.
 	queued atomic.Uint32
 }
 
-// newWords makes the words of a GPU. Without them marks wait by asking the driver, so a GPU
-// that does not reach host memory is no error: then they are nil.
+// newWords creates the words of a GPU. Without them marks wait by calling the
+// driver, so it is not an error if the GPU cannot access host memory: then the
+// result is nil.
 func newWords(own *Context) *words {
 	mem, err := unix.Mmap(-1, 0, wordsBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -60,7 +64,7 @@ func newWords(own *Context) *words {
 		w.unmap()
 		return nil
 	case addr == 0:
-		// What the driver says of a failure here it says again at the end of the context.
+		// The end of the context reports the driver's error again.
 		_ = w.close()
 		return nil
 	}
@@ -71,7 +75,8 @@ func newWords(own *Context) *words {
 	return w
 }
 
-// close ends the words. No mark may have one. It is bounded as Context.closing.
+// close frees the words. No mark may use one. It is bounded like
+// Context.closing.
 func (w *words) close() error {
 	if w == nil {
 		return nil
@@ -80,7 +85,8 @@ func (w *words) close() error {
 	w.mu.Lock()
 	back := len(w.free) == w.made
 	w.mu.Unlock()
-	// A GPU may still write a word that did not come back, or all of them where it hangs.
+	// A GPU may still write a word that was not returned, or all of them if it
+	// hangs.
 	if rc == 0 && back {
 		w.unmap()
 	}
@@ -93,7 +99,8 @@ func (w *words) unmap() {
 	}
 }
 
-// take returns a word that nobody has, or nil, as where the driver takes no write.
+// take returns an unused word, or nil, for example if the driver accepts no
+// writes.
 func (w *words) take() *word {
 	if w == nil || w.refused.Load() {
 		return nil
@@ -109,7 +116,7 @@ func (w *words) take() *word {
 	return taken
 }
 
-// give takes a word back. One that may still be written stays unused.
+// give returns a word. One that may still be written remains unused.
 func (w *words) give(back *word) {
 	if back == nil || atomic.LoadUint32(back.at) != back.queued.Load() {
 		return
@@ -119,7 +126,8 @@ func (w *words) give(back *word) {
 	w.free = append(w.free, back)
 }
 
-// queue has a stream write the next number. If the driver refuses, the number never comes.
+// queue has a stream write the next number. If the driver refuses, the number
+// is never written.
 func (w *words) queue(s *Stream, to *word) {
 	n := to.last.Add(1)
 	if w.refused.Load() {
@@ -132,6 +140,7 @@ func (w *words) queue(s *Stream, to *word) {
 	to.queued.Store(n)
 }
 
-// written reports whether the last number has come. What the stream did before that is then
-// visible (cuStreamWriteValue32: a fence like __threadfence_system).
+// written reports whether the last number has been written. Then all earlier
+// work of the stream is visible (cuStreamWriteValue32: a fence like
+// __threadfence_system).
 func (w *word) written() bool { return atomic.LoadUint32(w.at) == w.last.Load() }

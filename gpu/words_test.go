@@ -17,12 +17,13 @@ func newWordMark(t *testing.T, c *Context) *Mark {
 	return m
 }
 
-// TestWordMark waits for work in each way that the driver leaves: a word that comes, none
-// that can be, one that the driver takes and forgets, and none for want of host memory.
+// TestWordMark waits for work in each possible case: the word is written, words
+// are not supported, the driver accepts the write and drops it, and there is no
+// host memory for words.
 func TestWordMark(t *testing.T) {
 	for _, c := range []struct {
 		mode    string
-		written bool // the word tells of the work
+		written bool // the word shows that the work is done
 	}{
 		{"late=20", true},
 		{"novalue", false},
@@ -55,8 +56,8 @@ func TestWordMark(t *testing.T) {
 	}
 }
 
-// TestWordsAreUsedAgain makes more marks, one after the other, than there are words; and of
-// marks whose words may still be written none goes to the next one.
+// TestWordsAreUsedAgain creates more marks, one after another, than there are
+// words; words that may still be written are not reused.
 func TestWordsAreUsedAgain(t *testing.T) {
 	c := useFake(t)
 	s := newStream(t, c)
@@ -83,8 +84,9 @@ func TestWordsAreUsedAgain(t *testing.T) {
 	}
 }
 
-// TestRefusedWordsComeBack: memory of words that the driver refused to write goes with the
-// context, and does not pile up in a server whose clients come and go.
+// TestRefusedWordsComeBack: memory of words that the driver refused to write is
+// freed with the context, and does not accumulate in a server whose clients
+// come and go.
 func TestRefusedWordsComeBack(t *testing.T) {
 	for _, mode := range []string{"novalue", "old=cuStreamWriteValue32"} {
 		t.Run(mode, func(t *testing.T) {
@@ -106,7 +108,8 @@ func TestRefusedWordsComeBack(t *testing.T) {
 	}
 }
 
-// TestMoreMarksThanWords: the others are ordinary marks.
+// TestMoreMarksThanWords: the marks beyond the number of words are ordinary
+// ones.
 func TestMoreMarksThanWords(t *testing.T) {
 	c := useFake(t)
 	s := newStream(t, c)
@@ -122,7 +125,8 @@ func TestMoreMarksThanWords(t *testing.T) {
 	}
 }
 
-// TestWordMarkOfAFailedKernel: the word does not come, and the wait ends with the error.
+// TestWordMarkOfAFailedKernel: the word is not written, and the wait ends with
+// the error.
 func TestWordMarkOfAFailedKernel(t *testing.T) {
 	c := useFake(t, "badkernel")
 	h, err := c.NewHasher(1, 1<<20)
@@ -144,7 +148,8 @@ func TestWordMarkOfAFailedKernel(t *testing.T) {
 	closes(t, "hasher", h)
 }
 
-// TestDigestsWithoutMappedMemory digests where kernels do not reach host memory.
+// TestDigestsWithoutMappedMemory digests on a GPU whose kernels cannot access
+// host memory.
 func TestDigestsWithoutMappedMemory(t *testing.T) {
 	for _, mode := range []string{"nomap", "old=cuMemHostGetDevicePointer"} {
 		t.Run(mode, func(t *testing.T) {

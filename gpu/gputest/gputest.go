@@ -1,5 +1,5 @@
-// Package gputest gives tests an imitated GPU: the fake libcuda of gpu/fakecuda. Its
-// fake.h says what it imitates, and what the words in GDRCP_FAKE_CUDA mean.
+// Package gputest gives tests a fake GPU: the fake libcuda of gpu/fakecuda,
+// which is documented in its fake.h, including the words in GDRCP_FAKE_CUDA.
 package gputest
 
 import (
@@ -14,8 +14,9 @@ import (
 	"unsafe"
 )
 
-// Library names the environment variable with the file of a fake that is built already,
-// as for tests in a virtual machine: then Build builds nothing.
+// Library names the environment variable with the file of a fake that has been
+// built already, for example for tests in a virtual machine: then Build builds
+// nothing.
 const Library = "GDRCP_FAKE_CUDA_LIBRARY"
 
 // Build builds the fake in dir, with further flags for the compiler, and returns the
@@ -36,7 +37,7 @@ func Build(dir string, flags ...string) (string, error) {
 	return file, nil
 }
 
-// Env returns the environment with which a process finds the fake, with words of
+// Env returns the environment in which a process uses the fake, with words of
 // GDRCP_FAKE_CUDA. A leak then ends the process.
 func Env(library string, words ...string) []string {
 	return []string{
@@ -47,7 +48,7 @@ func Env(library string, words ...string) []string {
 	}
 }
 
-// Set sets Env for this process until the test ends, and so for every
+// Set sets Env for this process until the test ends, and thus for every
 // gpu.Driver that is opened meanwhile.
 func Set(t testing.TB, library string, words ...string) {
 	t.Helper()
@@ -57,7 +58,7 @@ func Set(t testing.TB, library string, words ...string) {
 	}
 }
 
-// Use is Build and Set for one test.
+// Use calls Build and Set for one test.
 func Use(t testing.TB, words ...string) {
 	t.Helper()
 	library, err := Build(t.TempDir())
@@ -67,8 +68,8 @@ func Use(t testing.TB, words ...string) {
 	Set(t, Fresh(t, library), words...)
 }
 
-// Fresh makes a copy of the fake, for one test. After a failure a library fails until
-// the process ends, and the copy is another library.
+// Fresh makes a copy of the fake for one test. After a failure a library fails
+// until the process ends, and a copy counts as another library.
 func Fresh(t testing.TB, library string) string {
 	t.Helper()
 	b, err := os.ReadFile(library)
@@ -82,15 +83,15 @@ func Fresh(t testing.TB, library string) string {
 	return file
 }
 
-// Reach returns n bytes of the fake's device memory, as a device that pins the address
-// reaches them. The mode must be peermem: in other modes the processor must not touch
-// them.
+// Reach returns n bytes of the fake's device memory, as a device that pins the
+// address accesses them. The mode must be peermem: in other modes the processor
+// must not access them.
 func Reach(addr uint64, n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(nil), uintptr(addr))), n)
 }
 
-// moduleRoot looks for go.mod from the working folder upwards: go test runs
-// tests in the folder of their package.
+// moduleRoot searches for go.mod from the working directory upwards: go test
+// runs tests in the directory of their package.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

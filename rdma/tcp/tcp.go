@@ -14,6 +14,12 @@
 // dialler and an answer to it (preface.go). Then both ends send frames
 // (frame.go): a header of 32 bytes, then the payload.
 //
+// TCP_NOTSENT_LOWAT of 1 MiB keeps what the kernel has not sent small, so that it sends copied
+// data while that is in the cache. Up to 128 connections may be without a preface, for 5 s
+// each; one more takes the place of another, chosen at random from the address (IPv6: /56)
+// with the most. A Conn that is closed takes up to 200 ms to send what was posted, and up to
+// 5 s while the peer's kernel takes data.
+//
 // The format has neither encryption nor authentication: an attacker who can
 // read or inject into the TCP stream can read and write registered memory. Keys
 // and base addresses are random, so that only a peer that received them can

@@ -30,6 +30,18 @@
 // avoids that for Writes and Sends, but cannot avoid it for bytes that a peer
 // Reads, nor for device memory.
 //
+// # Times and sizes
+//
+// Accesses are cut into work requests of 256 KiB (1 MiB on Soft-iWARP), which keep a
+// device's pipeline fuller than one large request. The acknowledgement timeout has exponent
+// 18 (1.1 s) with 7 retries, so that a device keeps trying for 8.6 s or more, about as long as
+// the engine's heartbeat lets it; RNR retry is infinite, because the engine posts receives
+// ahead. An address and a route are resolved within 3 s each, a Dial takes at most 10 s; 64
+// requests may wait for Accept. On Soft-iWARP all work requests of 4 KiB and more are
+// signalled: siw sends these without a copy, and completes unsignalled ones while TCP may
+// still have to send them again from the same memory. If the packet that confirms a
+// connection (RTU) is lost, the peer's greeting takes its place (rdma_notify(3)).
+//
 // # Device memory
 //
 // A region of another device's memory is registered as a dma-buf, or by its

@@ -11,26 +11,29 @@ import (
 	"gdrcp/manifest"
 )
 
-// Options say how a tree is read, to make a manifest of it or to compare it with one.
+// Options control how a tree is read, to create a manifest of it or to compare
+// it with one.
 type Options struct {
 	// Follow reads the targets of links instead of the links.
 	Follow bool
-	// Preserve compares modes and times of change too.
+	// Preserve also compares modes and modification times.
 	Preserve bool
-	// Rules say what is left out, as in a copy of the tree. A comparison leaves the
-	// same out of the manifest. Rules do not apply to the comparison of a single file.
+	// Rules exclude entries, as in a copy of the tree. A comparison also
+	// excludes the same entries of the manifest. Rules do not apply to the
+	// comparison of a single file.
 	Rules []filter.Rule
-	// Names are the only entries below path, which is a directory, of which a manifest
-	// is made. The contents of a directory that they name count only with Recursive.
-	// Nil: everything. A comparison with a manifest always takes everything.
+	// Names restricts a new manifest to these entries below path, which must be
+	// a directory. The contents of a directory that they name are included only
+	// with Recursive. Nil: everything. A comparison with a manifest always
+	// includes everything.
 	Names     *chunker.List
 	Recursive bool
-	// Identities gives each file its identity, if out can have some. A file that has changed
-	// in the last identityAge gets none.
+	// Identities records an identity for each file, if out may have identities.
+	// A file that changed within the last identityAge gets none.
 	Identities bool
-	// Report gets each finding, one call at a time. It may be nil.
+	// Report is called for each finding, one at a time. It may be nil.
 	Report func(Finding)
-	// Tally counts while the files are read. It may be nil.
+	// Tally is updated while files are read. It may be nil.
 	Tally Tally
 }
 
@@ -44,12 +47,12 @@ type Summary struct {
 	Files, Dirs, Links, Bytes int64
 	// The findings, by kind.
 	Bad, Missing, Extra, Unreadable, Skipped int64
-	// LeftOut counts the entries of the given manifest that the rules leave out: the
-	// audit says nothing about those.
+	// LeftOut counts the entries of the given manifest that the rules exclude:
+	// they are not compared.
 	LeftOut int64
 }
 
-// Book counts an entry that is correct.
+// Book counts a correct entry.
 func (s *Summary) Book(e *manifest.Entry) {
 	switch e.Type {
 	case manifest.Dir:
@@ -81,10 +84,10 @@ func (s *Summary) Find(f Finding, report func(Finding)) {
 	}
 }
 
-// Create reads the file or tree at path and writes its manifest to out, which was made
-// for h; the caller closes or commits out. The roots are those of a copy of path.
-// Entries that cannot be read are reported and left out: the summary counts them, and
-// the error is nil.
+// Create reads the file or tree at path and writes its manifest to out, which
+// was made for h; the caller closes or commits out. The roots are those of a
+// copy of path. Entries that cannot be read are reported and omitted: the
+// summary counts them, and the error is nil.
 func Create(ctx context.Context, path string, out *manifest.Writer, h manifest.Header, o Options) (*Summary, error) {
 	sum := &Summary{Header: h}
 	if o.Names != nil {
@@ -92,7 +95,7 @@ func Create(ctx context.Context, path string, out *manifest.Writer, h manifest.H
 			return nil, err
 		}
 		if chunker.BaseName(path) != "." {
-			path += "/." // if a directory cannot be searched, report that once, not for each of its names
+			path += "/." // if a directory cannot be searched, report that once, not for each of its entries
 		}
 	}
 	t, err := newTreeReader(path, h, &o)
@@ -119,10 +122,10 @@ func Create(ctx context.Context, path string, out *manifest.Writer, h manifest.H
 	return sum, nil
 }
 
-// Verify compares the file or tree at path with the manifest that r reads, from its
-// first entry on. A manifest that begins with a file verifies a single file of any
-// name. Differences are reported and counted, and the error is nil. An error says that
-// the comparison did not finish.
+// Verify compares the file or tree at path with the manifest that r reads; r
+// must be at its first entry. A manifest that begins with a file verifies a
+// single file of any name. Differences are reported and counted, and the error
+// is nil. An error means that the comparison did not finish.
 func Verify(ctx context.Context, r *manifest.Reader, path string, o Options) (*Summary, error) {
 	sum := &Summary{Header: r.Header()}
 	t, err := newTreeReader(path, r.Header(), &o)
@@ -132,7 +135,7 @@ func Verify(ctx context.Context, r *manifest.Reader, path string, o Options) (*S
 	defer t.tree.Close()
 	m := &merge{tree: t, r: r, preserve: o.Preserve, sum: sum}
 	if t.single {
-		t.rules = nil // its name may be another in the manifest
+		t.rules = nil // it may have another name in the manifest
 	}
 	if t.rules != nil {
 		m.leftOut = &leftOut{matcher: t.rules.Matcher(t.place)}
@@ -145,8 +148,8 @@ func Verify(ctx context.Context, r *manifest.Reader, path string, o Options) (*S
 	return sum, nil
 }
 
-// openTree opens the tree at path. It follows a link at path, as in a copy of a file;
-// the name stays that of the link.
+// openTree opens the tree at path. It follows a link at path, as a copy of a
+// file does; the name remains that of the link.
 func openTree(path string, follow bool) (tree *chunker.Tree, single bool, err error) {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -167,7 +170,7 @@ type maker struct {
 	sum    *Summary
 	report func(Finding)
 	tree   *manifest.Tree
-	begun  bool // the line of the file of several pieces is written
+	begun  bool // the first line of a file of several pieces is written
 }
 
 func (m *maker) piece(p *piece) error {
@@ -205,12 +208,13 @@ func (m *maker) end(it *item) error {
 	return m.out.WriteEntry(&it.entry)
 }
 
-// identityAge is how long the last change of a file must be past, when its reading begins,
-// for the file to get an identity: a change that comes later then has another time. It is
-// more than the unit of the times of any local file system (FAT: 2 s).
+// identityAge is the minimum time between the last change of a file and the
+// start of its reading for the file to get an identity, so that a later change
+// has another time. It exceeds the resolution of the times of any local file
+// system (FAT: 2 s).
 const identityAge = 5 * time.Second
 
-// identify gives the next entry of the manifest its identity.
+// identify gives the manifest's next entry its identity.
 func (m *maker) identify(it *item) {
 	if it.entry.Type == manifest.File && it.foundNs-it.stamp.CtimeNs >= int64(identityAge) {
 		m.out.Identify(manifest.Identity{Ino: it.stamp.Ino, CtimeNs: it.stamp.CtimeNs})

@@ -9,8 +9,8 @@ import (
 	"gdrcp/manifest"
 )
 
-// A file that has just changed gets no identity: it could change again within the same tick of the
-// clock. One whose last change is past gets its own.
+// A file that has just changed gets no identity, because it could change again
+// within the same clock tick. A file whose last change was earlier gets one.
 func TestIdentitiesOfSettledFiles(t *testing.T) {
 	const age = int64(identityAge)
 	for foundNs, want := range map[int64]bool{1000 + age: true, 999 + age: false, 1000: false, 0: false} {

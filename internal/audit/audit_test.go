@@ -9,7 +9,7 @@ import (
 	"gdrcp/manifest"
 )
 
-// createIn writes the manifest of dir into a file, as manifest create does.
+// createIn writes the manifest of dir to a file, as manifest create does.
 func createIn(t *testing.T, name, dir string) *Summary {
 	t.Helper()
 	h := manifest.Header{Algorithm: manifest.XXH3, PieceBytes: manifest.DefaultPieceBytes}
@@ -28,20 +28,20 @@ func createIn(t *testing.T, name, dir string) *Summary {
 	return s
 }
 
-// A manifest in the tree that it is of does not have itself, neither its
-// temporary file nor what it replaces, and is not missed.
+// A manifest in the tree that it describes does not list itself, neither its
+// temporary file nor the file that it replaces, and Verify does not miss it.
 func TestManifestInItsOwnTree(t *testing.T) {
 	for _, name := range []string{"MANIFEST", "sub/m.zst"} {
 		dir := t.TempDir()
 		putFile(t, filepath.Join(dir, "a"), []byte("a"))
 		putFile(t, filepath.Join(dir, "sub", "b"), []byte("b"))
 		m := filepath.Join(dir, name)
-		for range 2 { // the second replaces the first
+		for range 2 { // the second one replaces the first
 			if s := createIn(t, m, dir); s.Files != 2 {
 				t.Errorf("%s: %d files", name, s.Files)
 			}
 		}
-		// Another name of the one that is replaced keeps its contents.
+		// Another hard link to the replaced file keeps its contents.
 		if err := os.Link(m, filepath.Join(dir, "older")); err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestManifestInItsOwnTree(t *testing.T) {
 	}
 }
 
-// The manifest of standard output can be in the tree, too.
+// A manifest that is redirected from standard output can be in the tree, too.
 func TestManifestRedirectedIntoItsTree(t *testing.T) {
 	dir := t.TempDir()
 	putFile(t, filepath.Join(dir, "a"), []byte("a"))
@@ -79,8 +79,8 @@ func TestManifestRedirectedIntoItsTree(t *testing.T) {
 	}
 }
 
-// A file that holds more, or less, than its size says is told, and has no place in a
-// manifest.
+// A file that has more or fewer bytes than its size is reported, and omitted
+// from the manifest.
 func TestFilesOfAnotherSizeAreInNoManifest(t *testing.T) {
 	more, less := "/proc/version", "/sys/kernel/mm/transparent_hugepage/enabled"
 	if st, err := os.Stat(more); err != nil || st.Size() != 0 {

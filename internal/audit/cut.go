@@ -26,7 +26,7 @@ func (t *treeReader) next() (*item, error) {
 	}
 }
 
-// cutAll hands on everything in the tree.
+// cutAll sends everything in the tree.
 func (t *treeReader) cutAll(ctx context.Context) error {
 	for {
 		it, err := t.next()
@@ -63,12 +63,12 @@ func (t *treeReader) push(ctx context.Context, p *piece) error {
 	}
 }
 
-// pushEnd hands on the end of an item.
+// pushEnd sends the end of an item.
 func (t *treeReader) pushEnd(ctx context.Context, it *item) error {
 	return t.push(ctx, &piece{item: it, last: true})
 }
 
-// cutFile hands on the pieces of a file, each with its wanted digest.
+// cutFile sends the pieces of a file, each with its expected digest.
 func (t *treeReader) cutFile(ctx context.Context, it *item, want *wantedPieces) error {
 	size := it.entry.Size
 	t.tally.AddTotal(size)
@@ -95,7 +95,7 @@ func (t *treeReader) cutFile(ctx context.Context, it *item, want *wantedPieces) 
 	return t.pushEnd(ctx, it)
 }
 
-// cutPieces hands on the pieces of an open file. Holes are not read.
+// cutPieces sends the pieces of an open file. Holes are not read.
 func (t *treeReader) cutPieces(ctx context.Context, it *item, want *wantedPieces) error {
 	it.file.AdviseSequential()
 	pieceBytes, size := t.header.PieceBytes, it.entry.Size
@@ -107,7 +107,7 @@ func (t *treeReader) cutPieces(ctx context.Context, it *item, want *wantedPieces
 		if off >= stop {
 			var err error
 			if data, stop, err = it.file.Data(off, size); err != nil {
-				data, stop = off, size // reading will show it
+				data, stop = off, size // reading will report the error
 			}
 			stop = max(stop, off+1)
 		}

@@ -1,7 +1,8 @@
-// Package audit makes the manifest of a file or a tree (Create), and compares a file or
-// a tree with a manifest (Verify). Both report a problem with an entry as a Finding,
-// and go on.
+// Package audit creates the manifest of a file or a tree (Create), and compares
+// a file or a tree with a manifest (Verify). Both report a problem with an
+// entry as a Finding, and continue.
 //
-// One goroutine walks and cuts files into pieces, workers digest the pieces, and
-// another goroutine takes them in order. An audit ends all of these before it returns.
+// One goroutine walks the tree and cuts files into pieces, workers digest the
+// pieces, and another goroutine consumes them in order. All of these end before
+// Create or Verify returns.
 package audit

@@ -7,21 +7,21 @@ import (
 	"gdrcp/manifest"
 )
 
-// Kind is the kind of problem with a path.
+// Kind is the kind of a Finding.
 type Kind uint8
 
 // The findings.
 const (
-	// Bad: the entry is there, and differs from the manifest's.
+	// Bad: the entry exists, but differs from the manifest's.
 	Bad Kind = iota + 1
 	// Missing: the manifest has the entry, the tree does not.
 	Missing
 	// Extra: the tree has the entry, the manifest does not.
 	Extra
-	// Unreadable: the entry could not be read, or changed meanwhile.
+	// Unreadable: the entry could not be read, or changed while it was read.
 	Unreadable
-	// Skipped: the entry is a socket, fifo or device, or what an unfinished copy has left.
-	// No manifest has such entries.
+	// Skipped: the entry is a socket, FIFO or device, or was left by an
+	// unfinished copy. Manifests never list such entries.
 	Skipped
 )
 
@@ -29,13 +29,13 @@ const (
 type Finding struct {
 	Kind Kind
 	Path string
-	// Differs says in what a bad entry differs.
+	// Differs is the set of fields in which a bad entry differs.
 	Differs manifest.Difference
-	// Ranges are the bad pieces of a bad file, in ascending order, merged where they
-	// touch. In a file with more than manifest.MaxRanges ranges, the last range covers
-	// all further bad pieces and the bytes between them.
+	// Ranges are the bad pieces of a bad file, in ascending order; adjacent
+	// ones are merged. In a file with more than manifest.MaxRanges ranges, the
+	// last range covers all further bad pieces and the bytes between them.
 	Ranges []manifest.ByteRange
-	// Text describes the problem in a line, with the path quoted.
+	// Text describes the problem in one line, with the path quoted.
 	Text string
 }
 
@@ -48,7 +48,7 @@ func problemFinding(it *item) Finding {
 	return Finding{Kind: kind, Path: it.treePath(), Text: it.problem.Error()}
 }
 
-// differText says how an entry differs from the manifest's.
+// differText describes how an entry differs from the manifest's.
 func differText(it *item, ranges []manifest.ByteRange) string {
 	have, want := &it.entry, it.want
 	var parts []string
@@ -70,7 +70,7 @@ func differText(it *item, ranges []manifest.ByteRange) string {
 	return strings.Join(parts, ", ")
 }
 
-// RangesText lists ranges for people, by their first and last byte.
+// RangesText formats ranges for people, by their first and last byte.
 func RangesText(ranges []manifest.ByteRange) string {
 	parts := make([]string, len(ranges))
 	for i, r := range ranges {

@@ -10,7 +10,8 @@ import (
 
 var itselfHeader = manifest.Header{Algorithm: manifest.XXH3, PieceBytes: manifest.DefaultPieceBytes}
 
-// createAndVerify writes the manifest of a tree to a file in it, and holds the tree against it.
+// createAndVerify writes the manifest of a tree to a file in it, and compares
+// the tree with it.
 func createAndVerify(t *testing.T, name, top string) *Summary {
 	t.Helper()
 	w, err := manifest.Create(name, itselfHeader)
@@ -36,8 +37,9 @@ func createAndVerify(t *testing.T, name, top string) *Summary {
 	return s
 }
 
-// Trees of hard links (cp -al, rsync --link-dest) have the same manifest under the same last
-// name several times: only the one that is replaced goes.
+// Trees of hard links (cp -al, rsync --link-dest) have the same manifest
+// several times under the same last name: only the one that is replaced is
+// omitted.
 func TestCreateKeepsLinkOfReplacedManifest(t *testing.T) {
 	top := t.TempDir()
 	for _, dir := range []string{"day1", "day2"} {
@@ -57,7 +59,7 @@ func TestCreateKeepsLinkOfReplacedManifest(t *testing.T) {
 	}
 }
 
-// The manifest replaces a link of its name, which then is no entry of the tree.
+// The manifest replaces a link of its name, which is therefore not listed.
 func TestCreateLeavesOutReplacedLink(t *testing.T) {
 	top := t.TempDir()
 	if err := os.Symlink("elsewhere", filepath.Join(top, "m")); err != nil {
@@ -68,7 +70,7 @@ func TestCreateLeavesOutReplacedLink(t *testing.T) {
 	}
 }
 
-// Another name of the manifest in the tree is a file that the manifest does not have.
+// Another hard link to the manifest in the tree is an extra file.
 func TestVerifyFindsLinkOfTheManifest(t *testing.T) {
 	top := t.TempDir()
 	name := filepath.Join(top, "m")

@@ -7,19 +7,19 @@ import (
 	"gdrcp/manifest"
 )
 
-// leftOut knows which entries of a manifest the rules leave out, in the same way as for
-// the tree that is compared with it. A nil leftOut has none.
+// leftOut decides which entries of a manifest the rules exclude, in the same
+// way as for the tree. A nil leftOut excludes none.
 type leftOut struct {
 	matcher *filter.Matcher
-	// dirs are left-out directories whose contents may still come, each with a slash at
-	// its end: the contents of "a" come after "a-b" and its contents. all: the top was
-	// left out.
+	// dirs are excluded directories whose contents may still follow, each with
+	// a trailing slash: the contents of "a" follow "a-b" and its contents. all:
+	// the top was excluded.
 	dirs []string
 	all  bool
 }
 
-// has reports whether the rules leave an entry out. Entries come in the order of the
-// manifest, in which a directory's contents follow it.
+// has reports whether the rules exclude an entry. Entries come in the order of
+// the manifest, in which a directory's contents follow it.
 func (l *leftOut) has(e *manifest.Entry) bool {
 	if l == nil {
 		return false
@@ -28,7 +28,7 @@ func (l *leftOut) has(e *manifest.Entry) bool {
 		if strings.HasPrefix(e.Path, l.dirs[n-1]) {
 			return true
 		}
-		l.dirs = l.dirs[:n-1] // all of its contents have come
+		l.dirs = l.dirs[:n-1] // all of its contents have passed
 	}
 	isDir := e.Type == manifest.Dir
 	if l.all || !l.matcher.Hides(e.Path, isDir) {

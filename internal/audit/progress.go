@@ -1,10 +1,10 @@
 package audit
 
-// Tally counts what an audit reads. Several goroutines call it at once. xfer.Tally is a
-// Tally.
+// Tally counts what an audit reads. It must be safe for concurrent use.
+// xfer.Tally is a Tally.
 type Tally interface {
-	AddTotal(n int64)         // bytes of a file that is to be read
-	SetTotalKnown(known bool) // the walk has ended, and will find no more
+	AddTotal(n int64)         // bytes of a file that will be read
+	SetTotalKnown(known bool) // whether the walk has ended, so that the total is final
 	AddBytes(n int64)         // bytes that were read and digested
 	AddFile()                 // a file that was read, or that is only in the tree or only in the manifest
 }

@@ -14,54 +14,55 @@ import (
 )
 
 const (
-	// windowPieces is how many pieces may be between the walk and the taker. It bounds
-	// memory and open files.
+	// windowPieces bounds the pieces in flight between the walk and the taker,
+	// and thereby memory and open files.
 	windowPieces = 256
-	// maxBufferBytes bounds the buffers of the workers, if there is more than one
+	// maxBufferBytes bounds the workers' buffers if there is more than one
 	// worker.
 	maxBufferBytes = 64 << 20
 )
 
-// treeReader reads a tree: one goroutine walks it and cuts files into pieces, workers
-// digest them, and another takes them in order.
+// treeReader reads a tree: one goroutine walks it and cuts files into pieces,
+// workers digest them, and another goroutine consumes them in order.
 type treeReader struct {
 	tree   *chunker.Tree
 	walker *chunker.Walker
-	single bool // the tree is one file
+	single bool // the tree is a single file
 	// leaveOut reports whether a file below the tree's top belongs to the new manifest
 	// itself. Nil: no file does.
 	leaveOut func(it *item) bool
 	header   manifest.Header
 	tally    Tally
-	rules    *filter.Rules // nil where there are none
-	place    filter.Place  // of the tree, for the rules
+	rules    *filter.Rules // nil if there are none
+	place    filter.Place  // place of the tree, for the rules
 	// names are the only entries to read, with recursive also the contents of
-	// directories that they name. Nil: the whole tree is read, whatever recursive says.
+	// directories that they name. Nil: the whole tree is read, regardless of
+	// recursive.
 	names     chunker.Names
 	recursive bool
 
 	work  chan *piece // to the workers
-	order chan *piece // the same pieces and ends of items, to be taken in order
-	// cutting and taking are the items that the first and the last of the
-	// goroutines are at.
+	order chan *piece // the same pieces and ends of items, to be consumed in order
+	// cutting and taking are the current items of the first and the last
+	// goroutine.
 	cutting, taking *item
 }
 
-// item is an entry on its way.
+// item is an entry in flight.
 type item struct {
 	entry manifest.Entry
 	// name is the entry's path in the tree, if that differs.
 	name    string
 	stamp   chunker.Stamp
-	dir     manifest.Inode // of the directory that has its name
-	foundNs int64          // when the walk came to it, in nanoseconds since 1970
+	dir     manifest.Inode // of the directory that contains its name
+	foundNs int64          // when the walk found it, in nanoseconds since 1970
 	sparse  bool
-	problem error           // why it cannot be read
-	skip    bool            // the problem is what it is: see chunker.Found
-	want    *manifest.Entry // the manifest's entry; nil: there is none
+	problem error           // the reason if it cannot be read
+	skip    bool            // the problem is the type of the file: see chunker.Found
+	want    *manifest.Entry // the manifest's entry, or nil
 	differs manifest.Difference
 	gone    bool          // in the manifest only
-	file    *chunker.File // of several pieces, while they are read
+	file    *chunker.File // open while the pieces of a file of several pieces are read
 }
 
 // treePath returns the entry's path in the tree.
@@ -72,10 +73,10 @@ func (it *item) treePath() string {
 	return it.entry.Path
 }
 
-// close closes the file; a second time does nothing.
+// close closes the file; a second call does nothing.
 func (it *item) close() {
 	if it != nil && it.file != nil {
-		_ = it.file.Close() // it was only read
+		_ = it.file.Close() // it was only open for reading
 		it.file = nil
 	}
 }
@@ -89,7 +90,7 @@ type piece struct {
 	length int64
 	count  uint64 // number of pieces, or 0
 	hole   bool
-	last   bool // nothing of the item comes after
+	last   bool // the last part of the item
 	want   manifest.Digest
 	wanted bool
 
@@ -98,7 +99,7 @@ type piece struct {
 	ready  chan struct{} // closed when digest or err is set
 }
 
-// taker takes pieces in order, and after the last piece of an item its end.
+// taker consumes pieces in order, and the end of an item after its last piece.
 type taker interface {
 	piece(p *piece) error
 	end(it *item) error
@@ -127,7 +128,7 @@ func newTreeReader(path string, h manifest.Header, o *Options) (*treeReader, err
 	return t, nil
 }
 
-// run reads the tree: cut hands on the items, and to takes them.
+// run reads the tree: cut sends the items, and to consumes them.
 func (t *treeReader) run(ctx context.Context, cut func(context.Context) error, to taker) error {
 	t.walker = t.tree.Walk(t.names == nil || t.recursive)
 	if t.rules != nil {
@@ -152,7 +153,7 @@ func (t *treeReader) run(ctx context.Context, cut func(context.Context) error, t
 	}
 	g.Go(func() error { return t.take(ctx, to) })
 	err := g.Wait()
-	// Interrupted goroutines left files open.
+	// Interrupted goroutines may have left files open.
 	t.cutting.close()
 	t.taking.close()
 	for p := range t.order {
@@ -185,7 +186,7 @@ func (t *treeReader) digestPieces(ctx context.Context) error {
 	return nil
 }
 
-// read reads a piece. It opens a file of one piece only for that.
+// read reads a piece. A file of one piece is open only during this call.
 func (t *treeReader) read(ctx context.Context, p *piece, buf []byte) error {
 	if !p.last {
 		return p.item.readPart(p.item.file, buf, p.off)
@@ -208,7 +209,7 @@ func (it *item) readPart(f *chunker.File, buf []byte, off int64) error {
 	return err
 }
 
-// take hands pieces on, in order.
+// take passes pieces to to, in order.
 func (t *treeReader) take(ctx context.Context, to taker) error {
 	for {
 		var p *piece
@@ -258,7 +259,7 @@ func (t *treeReader) takeOne(to taker, it *item, p *piece) error {
 	return nil
 }
 
-// changedError is the error of a file that has changed.
+// changedError is the error for a file that has changed.
 type changedError struct{ path string }
 
 func (e *changedError) Error() string {
@@ -266,7 +267,7 @@ func (e *changedError) Error() string {
 }
 func (e *changedError) Unwrap() error { return chunker.ErrChanged }
 
-// open opens a file, and checks that it is the one that the walk found.
+// open opens a file, and checks that it is the one found by the walk.
 func (t *treeReader) open(ctx context.Context, it *item) (*chunker.File, error) {
 	f, err := t.tree.Open(it.treePath())
 	if err != nil {

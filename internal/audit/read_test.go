@@ -22,7 +22,7 @@ import (
 
 const testPieceBytes = 64 << 10
 
-// data are n bytes that no two pieces have alike.
+// data returns n bytes in which no two pieces are equal.
 func data(n int) []byte {
 	b := make([]byte, n)
 	random := rand.NewChaCha8([32]byte{byte(n)})
@@ -40,7 +40,7 @@ func putFile(t testing.TB, path string, data []byte) {
 	}
 }
 
-// makeManifest is the manifest of path, as text.
+// makeManifest returns the manifest of path, as text.
 func makeManifest(t testing.TB, path string, h manifest.Header, o Options) ([]byte, *Summary) {
 	t.Helper()
 	var text bytes.Buffer
@@ -55,7 +55,7 @@ func makeManifest(t testing.TB, path string, h manifest.Header, o Options) ([]by
 	return text.Bytes(), s
 }
 
-// verify holds path against a manifest and returns what was found, in lines.
+// verify compares path with a manifest and returns the findings, one per line.
 func verify(t testing.TB, text []byte, path string, o Options) ([]string, *Summary) {
 	t.Helper()
 	r, err := manifest.NewReader(bytes.NewReader(text))
@@ -76,7 +76,8 @@ func xxh3Header() manifest.Header {
 	return manifest.Header{Algorithm: manifest.XXH3, PieceBytes: testPieceBytes}
 }
 
-// With BLAKE3 a file's root is what b3sum prints, holes or not.
+// With BLAKE3 a file's root is the hash that b3sum prints, with or without
+// holes.
 func TestRootsAreThoseOfB3sum(t *testing.T) {
 	dir := t.TempDir()
 	for name, n := range map[string]int{"0": 0, "1": 1, "piece-1": testPieceBytes - 1, "piece": testPieceBytes, "piece+1": testPieceBytes + 1, "many": 21*testPieceBytes + 77} {
@@ -126,7 +127,7 @@ func TestRootsAreThoseOfB3sum(t *testing.T) {
 	}
 }
 
-// Holes are not read: a tebibyte of them takes no time, and what is between
+// Holes are not read: a tebibyte of them takes no time, and the data between
 // them is found.
 func TestHugeSparseFile(t *testing.T) {
 	path := t.TempDir() + "/huge"
@@ -160,8 +161,8 @@ func TestHugeSparseFile(t *testing.T) {
 	}
 }
 
-// A file that changes between the walk and its reading is told, and has no
-// place in a manifest.
+// A file that changes between the walk and its reading is reported, and omitted
+// from the manifest.
 func TestFileThatChangesDuringAnAudit(t *testing.T) {
 	for name, size := range map[string]int{"one piece": 100, "many pieces": 5 * testPieceBytes} {
 		path := t.TempDir() + "/f"
@@ -196,7 +197,8 @@ func TestFileThatChangesDuringAnAudit(t *testing.T) {
 	}
 }
 
-// A file that has just been changed is read when its times tell of every further change.
+// A file that has just changed is read once its times would reveal any further
+// change.
 func TestFreshFilesAreReadLater(t *testing.T) {
 	below := t.TempDir()
 	putFile(t, below+"/small", data(100))
@@ -258,7 +260,7 @@ func TestAuditFollowsLinks(t *testing.T) {
 	}
 }
 
-// An audit that ends early leaves no file open.
+// An interrupted audit leaves no file open.
 func TestInterruptedAudit(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a", "b", "c"} {

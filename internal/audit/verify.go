@@ -11,7 +11,7 @@ import (
 	"gdrcp/manifest"
 )
 
-// judge compares pieces as read with the wanted ones.
+// judge compares the pieces that were read with the expected ones.
 type judge struct {
 	sum    *Summary
 	report func(Finding)
@@ -19,7 +19,7 @@ type judge struct {
 }
 
 func (j *judge) piece(p *piece) error {
-	// No bytes, no range: a file that is empty by mistake differs in size.
+	// No bytes, no range: a file that is wrongly empty differs in size.
 	if p.wanted && p.digest == p.want || p.length == 0 {
 		return nil
 	}
@@ -60,20 +60,20 @@ func (j *judge) end(it *item) error {
 	return nil
 }
 
-// merge walks a tree and a manifest side by side, both in order of path.
+// merge walks a tree and a manifest side by side, in order of path.
 type merge struct {
 	tree     *treeReader
 	r        *manifest.Reader
 	preserve bool
 	sum      *Summary
-	leftOut  *leftOut // nil where there are no rules
+	leftOut  *leftOut // nil if there are no rules
 	unread   manifest.Unread
 
-	found *item           // the tree's next, nil after the last
-	want  *manifest.Entry // the manifest's next, nil after the last
+	found *item           // the tree's next entry, nil after the last
+	want  *manifest.Entry // the manifest's next entry, nil after the last
 }
 
-// cut hands on every path of tree and manifest, with the pieces of files that both
+// cut sends every path of tree and manifest, with the pieces of files that both
 // have.
 func (m *merge) cut(ctx context.Context) error {
 	if err := errors.Join(m.nextFound(), m.nextWant()); err != nil {
@@ -126,7 +126,7 @@ func (m *merge) nextWant() error {
 	}
 }
 
-// order compares the next paths. A side without a next path comes after the other.
+// order compares the next paths. A side that has ended sorts after the other.
 func (m *merge) order() int {
 	switch {
 	case m.want == nil:
@@ -137,17 +137,18 @@ func (m *merge) order() int {
 	return manifest.ComparePaths(m.found.entry.Path, m.want.Path)
 }
 
-// errDirUnread is the problem of what a directory holds that could not be read.
+// errDirUnread is the problem of an entry whose directory could not be read.
 var errDirUnread = errors.New("not compared: its directory could not be read")
 
-// step hands on the lower of the two paths. A file that only one side has is not read.
+// step sends the lower of the two paths. A file that only one side has is not
+// read.
 func (m *merge) step(ctx context.Context, order int) error {
 	if order <= 0 && m.found.problem != nil && !m.found.skip {
 		m.unread.Note(m.found.entry.Path)
 	}
 	switch {
 	case order < 0 && !m.tree.single && m.r.IsItself(m.found.entry.Path, m.found.dir, m.found.stamp.Inode()):
-		return nil // it was made before it was put there
+		return nil // it was created before it was put there
 	case order < 0 && m.found.entry.Path == "." && m.found.problem == nil:
 		return nil // a manifest of several sources, or of listed names, has no top
 	case order < 0:
@@ -201,8 +202,9 @@ func fieldsThatDiffer(have, want *manifest.Entry, preserve bool) (d manifest.Dif
 	return d
 }
 
-// wantedPieces hands out the digests that a manifest has for its reader's current file,
-// as many at a time as the caller asks for. A nil wantedPieces has none.
+// wantedPieces returns the digests that a manifest has for its reader's current
+// file, in runs of the length that the caller asks for. A nil wantedPieces has
+// none.
 type wantedPieces struct {
 	r      *manifest.Reader
 	digest manifest.Digest
@@ -210,8 +212,8 @@ type wantedPieces struct {
 	ended  bool
 }
 
-// take returns the next digest, and for how many pieces it stands, at most most. ok is
-// false past the manifest's last piece.
+// take returns the next digest and the number of pieces that have it, at most
+// most. ok is false after the manifest's last piece.
 func (w *wantedPieces) take(most uint64) (d manifest.Digest, n uint64, ok bool, err error) {
 	if w == nil {
 		return d, most, false, nil
@@ -230,8 +232,8 @@ func (w *wantedPieces) take(most uint64) (d manifest.Digest, n uint64, ok bool, 
 	return w.digest, n, true, nil
 }
 
-// settle reads the manifest's file to its end. A file that its writer gave up counts as
-// absent from the manifest.
+// settle reads the manifest's file to its end. A void file counts as absent
+// from the manifest.
 func (w *wantedPieces) settle(it *item) error {
 	if w == nil {
 		return nil

@@ -59,7 +59,7 @@ func TestVerifyFindsEveryDifference(t *testing.T) {
 			putFile(t, dir+"/small", []byte("small"))
 			putFile(t, dir+"/empty", nil)
 			putFile(t, dir+"/a/x", []byte("x"))
-			putFile(t, dir+"/a-b", []byte("y")) // before "a/x" in order
+			putFile(t, dir+"/a-b", []byte("y")) // sorts before "a/x"
 			putFile(t, dir+"/sub/x", []byte("z"))
 			symlink(t, "small", dir+"/link")
 			text, made := makeManifest(t, dir, xxh3Header(), Options{})
@@ -122,8 +122,8 @@ func chmod(t *testing.T, path string, mode os.FileMode) {
 	}
 }
 
-// A file whose pieces differ in more places than are told apart still has all
-// of them within its ranges.
+// If a file has more differing ranges than are kept, the ranges still cover all
+// differences.
 func TestRangesAreBounded(t *testing.T) {
 	path := t.TempDir() + "/f"
 	const pieces = 2*manifest.MaxRanges + 10
@@ -154,7 +154,7 @@ func TestRangesAreBounded(t *testing.T) {
 	}
 }
 
-// counted is a Tally that keeps its counts.
+// counted is a Tally that stores the counts.
 type counted struct {
 	total, bytes, files atomic.Int64
 	known               atomic.Bool
@@ -165,7 +165,8 @@ func (c *counted) SetTotalKnown(known bool) { c.known.Store(known) }
 func (c *counted) AddBytes(n int64)         { c.bytes.Add(n) }
 func (c *counted) AddFile()                 { c.files.Add(1) }
 
-// What is only in the tree is not read, and no more is counted than was.
+// Files that exist only in the tree are not read, and the counts include only
+// what was read.
 func TestExtraFilesAreNotRead(t *testing.T) {
 	dir := t.TempDir()
 	putFile(t, dir+"/a", data(3*testPieceBytes))
@@ -180,7 +181,7 @@ func TestExtraFilesAreNotRead(t *testing.T) {
 	}
 }
 
-// A file that its writer gave up counts as not in the manifest.
+// A void file counts as absent from the manifest.
 func TestVoidFileCountsAsAbsent(t *testing.T) {
 	dir := t.TempDir()
 	putFile(t, dir+"/a", data(2*testPieceBytes))
@@ -202,8 +203,8 @@ func TestVoidFileCountsAsAbsent(t *testing.T) {
 	}
 }
 
-// A manifest of several sources, or of listed names, has no top. The tree's own top is no
-// surplus then.
+// A manifest of several sources, or of listed names, has no top. Then the
+// tree's own top is not extra.
 func TestManifestWithoutATop(t *testing.T) {
 	dir := t.TempDir()
 	putFile(t, dir+"/a", []byte("a"))
@@ -227,7 +228,7 @@ func TestManifestWithoutATop(t *testing.T) {
 	}
 }
 
-// What an unfinished copy has left in a tree is neither surplus nor unreadable.
+// Leftovers of an unfinished copy are neither extra nor unreadable.
 func TestLeftoversInAnAudit(t *testing.T) {
 	dir := t.TempDir()
 	putFile(t, dir+"/a", []byte("a"))

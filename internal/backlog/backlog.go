@@ -1,6 +1,7 @@
-// Package backlog has a listener for connections that are made within the process, or
-// that come over something other than a socket. It queues connections that nobody has
-// accepted yet; listen(2) calls that the backlog.
+// Package backlog has a listener for connections that are made within the
+// process, or that arrive over something other than a socket. It queues
+// connections that are not accepted yet; listen(2) calls that queue the
+// backlog.
 package backlog
 
 import (
@@ -8,8 +9,8 @@ import (
 	"sync"
 )
 
-// Listener is a net.Listener for connections that are offered to it. All methods may be
-// called at the same time.
+// Listener is a net.Listener for connections that are passed to Offer. It is
+// safe for concurrent use.
 type Listener struct {
 	addr    net.Addr
 	waiting chan net.Conn
@@ -18,18 +19,19 @@ type Listener struct {
 	ended   chan struct{} // closed by Close
 
 	mu     sync.Mutex
-	closed bool // no connection is queued any more
+	closed bool // no more connections are queued
 }
 
-// New returns a Listener with that address, in which at most most connections wait.
-// Once over is closed, Accept returns why; a nil over never closes. Close the Listener.
+// New returns a Listener with the given address, which queues at most most
+// connections. Once over is closed, Accept returns why; a nil over never
+// closes. The caller must close the Listener.
 func New(addr net.Addr, most int, over <-chan struct{}, why error) *Listener {
 	return &Listener{addr: addr, waiting: make(chan net.Conn, most), over: over, why: why, ended: make(chan struct{})}
 }
 
-// Offer queues a connection for Accept, whose caller then owns it. It does not block.
-// If too many wait, or the Listener is closed, Offer returns false, and its caller
-// keeps the connection.
+// Offer queues a connection for Accept, whose caller then owns it. It does not
+// block. If the queue is full, or the Listener is closed, Offer returns false,
+// and the caller keeps the connection.
 func (l *Listener) Offer(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,7 +71,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 // Addr implements net.Listener.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
-// Close closes the waiting connections. A second Close does nothing.
+// Close closes the queued connections. A second Close does nothing.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	again := l.closed
@@ -79,7 +81,7 @@ func (l *Listener) Close() error {
 		return nil
 	}
 	close(l.ended)
-	for { // nothing is offered any more
+	for { // nothing is queued any more
 		select {
 		case c := <-l.waiting:
 			c.Close()

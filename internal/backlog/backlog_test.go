@@ -13,7 +13,8 @@ type addr struct{}
 func (addr) Network() string { return "test" }
 func (addr) String() string  { return "here" }
 
-// What is offered is accepted in its order; what nobody takes stays the caller's.
+// Connections are accepted in the order in which they were offered; a refused
+// connection remains the caller's.
 func TestOffer(t *testing.T) {
 	l := New(addr{}, 2, nil, nil)
 	defer l.Close()
@@ -37,8 +38,9 @@ func TestOffer(t *testing.T) {
 	}
 }
 
-// A closed Listener ends what waits and who waits, and takes nothing more: whatever
-// comes at the same time is ended by the one or the other.
+// Close closes queued connections, ends Accept, and refuses further
+// connections: a connection that is offered at the same time is closed or
+// refused.
 func TestClose(t *testing.T) {
 	l := New(addr{}, 1000, nil, nil)
 	var all sync.WaitGroup
@@ -69,7 +71,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// What carries the connections may end: who waits learns of it, and why.
+// When the carrier of the connections ends, Accept returns the reason.
 func TestOver(t *testing.T) {
 	over, why := make(chan struct{}), errors.New("the pipe ended")
 	l := New(addr{}, 1, over, why)

@@ -1,4 +1,4 @@
-// Package dirsync brings the names in a directory to the disk.
+// Package dirsync syncs the names in a directory to the disk.
 package dirsync
 
 import (
@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Path syncs the directory of that name, and blocks for the disk.
+// Path syncs the named directory. It blocks for the disk.
 func Path(name string) error {
 	d, err := os.Open(name)
 	if err != nil {
@@ -17,11 +17,12 @@ func Path(name string) error {
 	return errors.Join(Outcome(d.Sync()), d.Close())
 }
 
-// Outcome turns the result of fsync(2) on a directory into the error that counts: none
-// if the file system does not sync directories. Such a file system returns EINVAL
-// (fsync(2): "fd is bound to a special file which does not support synchronization"),
-// EOPNOTSUPP or ENOSYS (network and FUSE file systems). Then the file system alone
-// decides when a name is on the disk, and no call could speed that up.
+// Outcome filters the result of fsync(2) on a directory: it returns nil if the
+// file system does not support syncing directories. Such a file system returns
+// EINVAL (fsync(2): "fd is bound to a special file which does not support
+// synchronization"), EOPNOTSUPP or ENOSYS (network and FUSE file systems). On
+// these the file system decides when a name is on the disk, and no call changes
+// that.
 func Outcome(err error) error {
 	for _, unsupported := range []error{unix.EINVAL, unix.EOPNOTSUPP, unix.ENOSYS} {
 		if errors.Is(err, unsupported) {

@@ -33,7 +33,7 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// The directories of /proc have no fsync: EINVAL.
+// Directories in /proc have no fsync: EINVAL.
 func TestPath(t *testing.T) {
 	for _, dir := range []string{t.TempDir(), "/proc/self"} {
 		if err := Path(dir); err != nil {

@@ -1,4 +1,4 @@
-// Package disktest makes small file systems of their own for tests, on loop devices.
+// Package disktest creates small file systems for tests, on loop devices.
 package disktest
 
 import (
@@ -8,9 +8,10 @@ import (
 	"testing"
 )
 
-// Mount mounts a file system of that size, as truncate(1) takes it, until the test ends, and
-// returns where. mkfs makes it; the image's name is appended. Where that is not possible
-// (it needs root, a loop device and the tools) the test is skipped, or in CI fails.
+// Mount creates and mounts a file system of the given size, in truncate(1)'s
+// syntax, until the test ends, and returns its directory. mkfs is the command
+// that creates it; the image's name is appended. If that is not possible (it
+// needs root, a loop device and the tools) the test is skipped, or fails in CI.
 func Mount(t testing.TB, size string, mkfs ...string) (dir string) {
 	t.Helper()
 	without := t.Skip

@@ -5,19 +5,19 @@ import "strings"
 // Listed is a name in a list of names to copy.
 type Listed struct {
 	Path string
-	// Named: the list has the name itself. A directory is then walked if the walk is
-	// recursive.
+	// Named: the list has the name itself. If it is a directory, it is walked
+	// if the walk is recursive.
 	Named bool
 	// Contents: the entries directly in the directory are copied with it.
 	Contents bool
-	// Implied: the name is a directory on the way to a name of the list.
+	// Implied: the name is a parent directory of a name in the list.
 	Implied bool
 }
 
-// CleanListed reads a name as rsync reads those of --files-from: relative to the
-// source, whatever it begins with, "." and empty components cut, ".." never
-// above the source. A slash at the end, or "." or "..", names a directory's
-// contents too.
+// CleanListed parses a name as rsync parses those of --files-from: relative to
+// the source even if it begins with a slash, without "." and empty components,
+// and with ".." never above the source. A trailing slash, or "." or "..", also
+// selects a directory's contents.
 func CleanListed(name string) Listed {
 	var parts []string
 	item := Listed{Named: true}

@@ -7,8 +7,8 @@ import (
 	"gdrcp/manifest"
 )
 
-// CheckPartialDir refuses what cannot be the directory for partial files: it is an absolute path,
-// or one name.
+// CheckPartialDir refuses an invalid directory for partial files: it must be an
+// absolute path, or a single name.
 func CheckPartialDir(dir string) error {
 	if strings.HasPrefix(dir, "/") {
 		if _, leaf := CutLeaf(strings.TrimRight(dir, "/")); leaf == "." || strings.IndexByte(dir, 0) >= 0 {

@@ -1,11 +1,11 @@
-// Package fileset has what both ends of a copy say about a set of files: the names that a list
-// of files has, extended attributes, what could not be kept, how files are read and written,
-// and the names of gdrcp's own files.
+// Package fileset has the types and names that both ends of a copy use for a
+// set of files: names in a list of files, extended attributes, attributes that
+// could not be kept, I/O modes, and the names of gdrcp's own files.
 package fileset
 
 import "strings"
 
-// SplitPath cuts an entry's path into the directory, "." for the top, and the
+// SplitPath splits an entry's path into its directory, "." for the top, and its
 // last component.
 func SplitPath(path string) (dir, leaf string) {
 	if i := strings.LastIndexByte(path, '/'); i >= 0 {
@@ -14,7 +14,7 @@ func SplitPath(path string) (dir, leaf string) {
 	return ".", path
 }
 
-// JoinPath returns the path of a name in an entry's directory.
+// JoinPath returns the path of a name in the directory with an entry's path.
 func JoinPath(dir, name string) string {
 	if dir == "." {
 		return name
@@ -22,8 +22,8 @@ func JoinPath(dir, name string) string {
 	return dir + "/" + name
 }
 
-// CutLeaf cuts a path outside the tree into its directory and last component.
-// A path that can only be a directory comes back whole with the leaf ".".
+// CutLeaf splits a path outside the tree into its directory and last component.
+// A path that can only be a directory is returned whole with the leaf ".".
 func CutLeaf(path string) (dir, leaf string) {
 	i := strings.LastIndexByte(path, '/')
 	switch leaf = path[i+1:]; leaf {

@@ -5,8 +5,8 @@ import (
 	"encoding/hex"
 )
 
-// StageID tells the staging directory of one copy, in all of its tries, from those of
-// others.
+// StageID distinguishes the staging directory of one copy, in all of its
+// attempts, from those of others.
 type StageID [stageDigits / 2]byte
 
 // NewStageID returns a random StageID.
@@ -15,5 +15,5 @@ func NewStageID() (id StageID) {
 	return id
 }
 
-// String is the id in hexadecimal digits, as it is in names.
+// String returns the id in hexadecimal digits, as used in names.
 func (id StageID) String() string { return hex.EncodeToString(id[:]) }

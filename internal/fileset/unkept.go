@@ -5,19 +5,22 @@ import (
 	"slices"
 )
 
-// Unkept counts the entries of one file system that lack one attribute of their source.
+// Unkept counts the entries of one file system that lack one attribute of their
+// sources.
 type Unkept struct {
 	Attribute string // a word or two, or the name of an extended attribute
-	// Dir is the directory in which the sink met the file system first, as a path in the
-	// tree. It is "." for the file system of the destination itself.
+	// Dir is the directory in which the sink first met the file system, as a
+	// path in the tree. It is "." for the file system of the destination
+	// itself.
 	Dir     string
 	Entries int64
 	First   string // path of the first of the entries
-	Reason  string // the error of that one
-	AtLeast bool   // Entries may be more: attempts counted, and some of the same entries
+	Reason  string // the error for that entry
+	AtLeast bool   // Entries is a lower bound: several attempts counted, some of them the same entries
 }
 
-// The attributes other than extended ones, and what stands for all that a list has no room for.
+// The attributes other than extended ones, and the name for all those beyond
+// the bound of a list.
 const (
 	AttributeOwner  = "owner or group"
 	AttributeMode   = "mode"
@@ -27,14 +30,15 @@ const (
 	otherAttributes = "other attributes"
 )
 
-// maxUnkept bounds an UnkeptList. The names of extended attributes are up to the source.
+// maxUnkept bounds an UnkeptList, because the source chooses the names of
+// extended attributes.
 const maxUnkept = 64
 
-// UnkeptList is what a copy could not keep, for each attribute and file system once. Its size
-// is bounded.
+// UnkeptList lists what a copy could not keep, once for each attribute and file
+// system. Its size is bounded.
 type UnkeptList []Unkept
 
-// Add counts more entries. Of the first ones it keeps the path and the reason.
+// Add adds more entries. The path and reason of the first one are kept.
 func (l *UnkeptList) Add(u Unkept) {
 	if l.count(&u) {
 		return
@@ -48,7 +52,7 @@ func (l *UnkeptList) Add(u Unkept) {
 	*l = append(*l, u)
 }
 
-// of returns what the list has of the same attribute and file system, or nil.
+// of returns the list's element for the same attribute and file system, or nil.
 func (l *UnkeptList) of(u *Unkept) *Unkept {
 	for i := range *l {
 		if has := &(*l)[i]; has.Attribute == u.Attribute && has.Dir == u.Dir {
@@ -58,7 +62,8 @@ func (l *UnkeptList) of(u *Unkept) *Unkept {
 	return nil
 }
 
-// count adds the entries to those of the same attribute and file system, if there are any.
+// count adds the entries to the element with the same attribute and file
+// system, if there is one.
 func (l *UnkeptList) count(u *Unkept) bool {
 	has := l.of(u)
 	if has == nil {
@@ -68,8 +73,9 @@ func (l *UnkeptList) count(u *Unkept) bool {
 	return true
 }
 
-// WithEarlier returns the list with that of earlier attempts. Attempts may have counted the same
-// entries, so that the highest count is what is known.
+// WithEarlier returns the list merged with that of earlier attempts. Attempts
+// may have counted the same entries, so the result has the higher count, which
+// is a lower bound.
 func (l UnkeptList) WithEarlier(earlier UnkeptList) UnkeptList {
 	all := slices.Clone(earlier)
 	for _, u := range l {

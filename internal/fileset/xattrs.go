@@ -17,14 +17,14 @@ const (
 	MaxXattrsBytes = 1 << 20
 )
 
-// Xattrs are an entry's extended attributes (xattr(7)), encoded one after the other:
-// uvarint length and name, uvarint length and value. CheckXattrs checks those that came
-// from a peer.
+// Xattrs are an entry's extended attributes (xattr(7)), encoded one after
+// another: uvarint length and name, uvarint length and value. CheckXattrs
+// checks those that a peer sent.
 type Xattrs []byte
 
 var errXattrs = errors.New("malformed extended attributes")
 
-// next takes the first attribute off x.
+// next splits off the first attribute of x.
 func (x Xattrs) next() (name string, value []byte, rest Xattrs, err error) {
 	take := func(most int) []byte {
 		n, k := binary.Uvarint(x)
@@ -44,8 +44,8 @@ func (x Xattrs) next() (name string, value []byte, rest Xattrs, err error) {
 	return name, value, x, err
 }
 
-// CheckXattrs checks that x, which a peer sent, is a sequence of encoded attributes
-// within the bounds.
+// CheckXattrs checks that x, sent by a peer, is a sequence of encoded
+// attributes within the bounds.
 func CheckXattrs(x Xattrs) error {
 	if len(x) > MaxXattrsBytes {
 		return fmt.Errorf("%w: %d bytes", errXattrs, len(x))

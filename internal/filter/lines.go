@@ -7,9 +7,10 @@ import (
 	"io"
 )
 
-// EachName calls take with every name in the input of --files-from: one in each line,
-// or with nul each ending in a NUL. It passes over empty names and, as rsync does in
-// both forms, names that begin with '#' or ';'. The first error ends it.
+// EachName calls take for every name in the input of --files-from: one per
+// line, or with nul each terminated by a NUL. It skips empty names and, as
+// rsync does in both forms, names that begin with '#' or ';'. The first error
+// ends it.
 func EachName(in io.Reader, nul bool, take func(name string) error) error {
 	for l := newLines(in, nul, MaxPatternBytes); ; {
 		name, err := l.next()
@@ -25,15 +26,15 @@ func EachName(in io.Reader, nul bool, take func(name string) error) error {
 	}
 }
 
-// lines cuts a file's content into lines, or at NULs.
+// lines splits a file's content into lines, or at NULs.
 type lines struct {
 	in   io.Reader
 	nul  bool
-	most int // bytes of a line
+	most int // maximum bytes in a line
 	buf  []byte
 	read []byte // part of buf that next has not returned yet
 	end  error
-	cr   bool // the last line ended with CR: an LF after that belongs to it
+	cr   bool // the last line ended with CR: a following LF belongs to it
 }
 
 func newLines(in io.Reader, nul bool, most int) *lines {

@@ -6,31 +6,31 @@ import (
 	"strings"
 )
 
-// compiled is a rule that is ready to match.
+// compiled is a compiled rule.
 type compiled struct {
 	include, negate, perishable bool
 	onSource, onSink            bool
 	dirOnly                     bool // the pattern ends with a slash
 	absolute                    bool
 	anchored                    bool // the pattern begins with a slash
-	slashes                     int  // within the pattern, the first included
+	slashes                     int  // slashes within the pattern, including the first
 	// wild is nil for a pattern without wildcards. deep: the pattern has "**";
 	// deepStart and deepEnd: it begins with "**", or ends with "***".
 	wild                     *wildcard
 	deep, deepStart, deepEnd bool
-	pattern                  string // without the slashes at its ends
+	pattern                  string // without leading and trailing slashes
 }
 
-// Rules are a list of rules that is ready to match. They do not change. Many goroutines
-// may use them at once, each with a Matcher of its own.
+// Rules are a compiled list of rules. They do not change. Goroutines may use
+// them concurrently, each with its own Matcher.
 type Rules struct {
 	list []compiled
-	// wantsAbsolute: a rule looks at the absolute paths of entries.
+	// wantsAbsolute: a rule matches absolute paths.
 	wantsAbsolute bool
 }
 
-// Compile checks rules and makes them ready. Its memory is at most about 20
-// times that of the patterns. Errors wrap ErrSyntax.
+// Compile checks and compiles rules. It uses at most about 20 times the memory
+// of the patterns. Errors wrap ErrSyntax.
 func Compile(rules []Rule) (*Rules, error) {
 	out := &Rules{list: make([]compiled, 0, len(rules))}
 	patternBytes := 0
@@ -73,12 +73,12 @@ func compileRule(r *Rule) compiled {
 	return c
 }
 
-// subject is an entry to match against rules.
+// subject is an entry to be matched against rules.
 type subject struct {
 	name  []byte // its path in the transfer
-	where []byte // its path in the file system, without the first slash
-	// rooted: the transfer begins at the file system's root, so that name and where are
-	// the same.
+	where []byte // its path in the file system, without the leading slash
+	// rooted: the transfer begins at the file system's root, so that name and
+	// where are equal.
 	rooted bool
 	isDir  bool
 }
@@ -127,7 +127,8 @@ func lastElements(path []byte, n int) []byte {
 	}
 }
 
-// Place says where a copy's entries are, for patterns that begin at a root.
+// Place is the location of a copy's entries, for patterns that are anchored at
+// a root.
 type Place struct {
 	// Name is rsync's name for the entry "." of the copy: the name of the copied
 	// directory, or "" if its contents or several sources are copied.
@@ -142,15 +143,16 @@ type Place struct {
 func PlaceOf(path, name string, isDir bool) Place {
 	switch {
 	case !isDir:
-		return Place{Dir: filepath.Dir(path)} // the source is an entry in that directory
+		return Place{Dir: filepath.Dir(path)} // the source is an entry of that directory
 	case name == ".":
 		return Place{Dir: path}
 	}
 	return Place{Dir: path, Name: name}
 }
 
-// Absolute makes a path of this process absolute, for PlaceOf. It leaves the path as it is
-// where that is not possible, for then the working directory is gone.
+// Absolute makes a path of this process absolute, for PlaceOf. If that is not
+// possible, because the working directory has been removed, it returns the path
+// unchanged.
 func Absolute(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		return abs
@@ -158,28 +160,29 @@ func Absolute(path string) string {
 	return path
 }
 
-// Matcher answers for the entries of one copy. One goroutine may use it.
+// Matcher applies rules to the entries of one copy. It is not safe for
+// concurrent use.
 type Matcher struct {
 	rules  *Rules
-	prefix string // before the entry's path in the transfer
-	dir    string // and before that in the file system
+	prefix string // precedes the entry's path in the transfer
+	dir    string // precedes prefix in the file system
 	name   []byte
 	where  []byte
 }
 
-// Matcher returns a Matcher for a copy at that place.
+// Matcher returns a Matcher for a copy at the given place.
 func (r *Rules) Matcher(at Place) *Matcher {
 	m := &Matcher{rules: r, prefix: at.Name}
 	m.Move(at.Dir)
 	return m
 }
 
-// Move changes the absolute path of the entry ".", as for sources from several
+// Move changes the absolute path of the entry ".", for sources from several
 // directories.
 func (m *Matcher) Move(dir string) { m.dir = strings.Trim(dir, "/") }
 
-// Hides reports whether the source leaves out the entry of that path, and the contents
-// of a directory with it.
+// Hides reports whether the source excludes the entry with the given path, and
+// with it the contents of a directory.
 func (m *Matcher) Hides(path string, isDir bool) bool {
 	s, ok := m.subject(path, isDir)
 	if !ok {
@@ -193,9 +196,9 @@ func (m *Matcher) Hides(path string, isDir bool) bool {
 	return false
 }
 
-// Protects reports whether the sink must not delete the entry of that path. doomed says
-// that the directory above the entry is being deleted; then perishable rules do not
-// hold.
+// Protects reports whether the sink must not delete the entry with the given
+// path. doomed means that the entry's directory is being deleted, in which case
+// perishable rules do not apply.
 func (m *Matcher) Protects(path string, isDir, doomed bool) bool {
 	s, ok := m.subject(path, isDir)
 	if !ok {
@@ -209,8 +212,8 @@ func (m *Matcher) Protects(path string, isDir, doomed bool) bool {
 	return false
 }
 
-// subject prepares an entry for matching, in buffers of the Matcher. It returns false
-// for the top of a copy if that has no name.
+// subject prepares an entry for matching, in the Matcher's buffers. It returns
+// false for the top of a copy that has no name.
 func (m *Matcher) subject(path string, isDir bool) (subject, bool) {
 	if path == "." && m.prefix == "" {
 		return subject{}, false

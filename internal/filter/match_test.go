@@ -21,8 +21,8 @@ func matcherOf(t testing.TB, at Place, texts ...string) *Matcher {
 	return rules.Matcher(at)
 }
 
-// TestMatch has the examples of rsync(1). A path with a slash at its end is a
-// directory's.
+// TestMatch has the examples of rsync(1). A path with a trailing slash is a
+// directory.
 func TestMatch(t *testing.T) {
 	for _, c := range []struct{ pattern, yes, no string }{
 		{"*.o", "a.o|d/a.o|d.o/", "a.oo|o|a.o/x"},
@@ -96,8 +96,8 @@ func TestSides(t *testing.T) {
 	}
 }
 
-// TestNoPatternTakesLong has patterns that a matcher which tries one way after
-// the other never comes to an end with.
+// TestNoPatternTakesLong has patterns on which a backtracking matcher takes
+// exponential time.
 func TestNoPatternTakesLong(t *testing.T) {
 	name := strings.Repeat(strings.Repeat("a", 255)+"/", 15) + strings.Repeat("a", 255)
 	for _, pattern := range []string{

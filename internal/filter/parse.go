@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// maxMergeDepth bounds how deep files of rules may name each other.
+// maxMergeDepth bounds how deeply files of rules may nest.
 const maxMergeDepth = 32
 
 // Parser reads rules in the order of a command line. The zero value with an
-// Open is ready.
+// Open is ready to use.
 type Parser struct {
 	// Open opens a file of rules by the name that the user gave.
 	Open func(name string) (io.ReadCloser, error)
-	// Nul: rules in files end with a NUL, not with the line (--from0).
+	// Nul: rules in files end with a NUL, not with a newline (--from0).
 	Nul bool
 
 	rules []Rule
@@ -26,20 +26,20 @@ type Parser struct {
 // Rules are the rules read so far.
 func (p *Parser) Rules() []Rule { return p.rules }
 
-// container holds the properties that the rules of a file get from the option or rule
-// that names the file.
+// container holds the properties that the rules of a file inherit from the
+// option or rule that names the file.
 type container struct {
 	Rule
 	// plain: no rule has a prefix, all are patterns. old: only "- ", "+ " and
-	// "!" are known (--exclude and its like).
+	// "!" are recognized (as for --exclude).
 	plain, old bool
 }
 
-// Exclude takes the value of --exclude, and Include that of --include: a pattern,
-// perhaps with "- " or "+ " before it, or "!".
+// Exclude parses the value of --exclude, and Include that of --include: a
+// pattern, optionally preceded by "- " or "+ ", or "!".
 func (p *Parser) Exclude(pattern string) error { return p.line(pattern, container{old: true}) }
 
-// Include is described at Exclude.
+// Include: see Exclude.
 func (p *Parser) Include(pattern string) error {
 	return p.line(pattern, container{old: true, Rule: Rule{Include: true}})
 }
@@ -48,12 +48,12 @@ func (p *Parser) Include(pattern string) error {
 // include. Errors of opening and reading are those of Open and of the file.
 func (p *Parser) ExcludeFrom(file string) error { return p.file(file, container{old: true}) }
 
-// IncludeFrom is described at ExcludeFrom.
+// IncludeFrom: see ExcludeFrom.
 func (p *Parser) IncludeFrom(file string) error {
 	return p.file(file, container{old: true, Rule: Rule{Include: true}})
 }
 
-// Filter takes the value of --filter: a rule of any kind.
+// Filter parses the value of --filter: a rule of any kind.
 func (p *Parser) Filter(rule string) error { return p.line(rule, container{}) }
 
 // file reads the rules of a file. Lines end with LF, CR or both. Empty lines and lines
@@ -87,10 +87,10 @@ func (p *Parser) file(name string, c container) error {
 	}
 }
 
-// maxPrefixBytes bounds the text before a pattern in a line.
+// maxPrefixBytes bounds the text before the pattern in a line.
 const maxPrefixBytes = 64
 
-// line takes one rule.
+// line parses one rule.
 func (p *Parser) line(text string, c container) error {
 	switch {
 	case text == "":
@@ -142,8 +142,8 @@ func letterOf(name string) (letter byte, ok bool) {
 	return letter, ok
 }
 
-// kindOf takes a rule's name off its text: one letter, or a word that ends
-// where modifiers or the pattern begin. A comma before modifiers goes with it.
+// kindOf splits a rule's name off its text: one letter, or a word that ends at
+// the modifiers or the pattern. A comma before modifiers belongs to the name.
 func kindOf(text string) (kind byte, rest string, ok bool) {
 	end := strings.IndexAny(text, " _,")
 	if end < 0 {
@@ -156,7 +156,7 @@ func kindOf(text string) (kind byte, rest string, ok bool) {
 	return kind, strings.TrimPrefix(text[1:], ","), strings.IndexByte("-+.:HSPR!", kind) >= 0
 }
 
-// newLine takes a rule with its name, in the form of --filter.
+// newLine parses a rule with its name, in the form of --filter.
 func (p *Parser) newLine(text string, c container) error {
 	kind, rest, ok := kindOf(text)
 	if !ok {
@@ -189,7 +189,7 @@ func (p *Parser) newLine(text string, c container) error {
 		}
 		m.Sender, m.Receiver = c.Sender, c.Receiver
 	}
-	if len(rest)-end < 2 { // the one space or underscore does not belong to the pattern
+	if len(rest)-end < 2 { // the single space or underscore does not belong to the pattern
 		return syntaxError("%q: the pattern is missing", text)
 	}
 	m.Pattern = rest[end+1:]
@@ -199,7 +199,7 @@ func (p *Parser) newLine(text string, c container) error {
 	return p.merge(&m)
 }
 
-// merge reads the file that a rule names in its pattern.
+// merge reads the file that a rule's pattern names.
 func (p *Parser) merge(m *modifiers) error {
 	file := m.Pattern
 	if m.exceptItself {
@@ -211,12 +211,12 @@ func (p *Parser) merge(m *modifiers) error {
 	return p.file(file, m.container)
 }
 
-// modifiers hold a rule while the letters after its name are read.
+// modifiers hold a rule while the letters after its name are parsed.
 type modifiers struct {
 	container
 	merges       bool // it names a file
-	sided        bool // its name says for which side it is
-	exceptItself bool // the file leaves itself out
+	sided        bool // its name determines the side
+	exceptItself bool // the file excludes itself
 }
 
 func (m *modifiers) take(text, letters string) error {
@@ -240,7 +240,7 @@ func (m *modifiers) take(text, letters string) error {
 			m.plain, m.Include = true, letter == '+'
 		case 'e':
 			m.exceptItself, refused = true, !m.merges
-		case 'n': // about inheritance by directories; there is nothing to inherit
+		case 'n': // inheritance by subdirectories: there is nothing to inherit
 			refused = !m.merges
 		case 'C', 'w', 'x':
 			return syntaxError("%q: the modifier %c is not supported", text, letter)

@@ -20,8 +20,8 @@ func files(texts map[string]string) func(string) (io.ReadCloser, error) {
 	}
 }
 
-// TestParse reads rules one after the other; "exclude X" and the like are the
-// options of that name, all else is for --filter.
+// TestParse reads rules one after another; "exclude X" and the like stand for
+// the options of that name, everything else for --filter.
 func TestParse(t *testing.T) {
 	texts := map[string]string{
 		"list": "one\n# comment\n\n; another\r\n+ two\n- three\r!four\nlast", "clears": "a\n!\nb", "nul": "a\nb\x00\x00#x\x00c\x00",
@@ -30,7 +30,7 @@ func TestParse(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		in   []string
-		want string // one rule after the other, with "|" between
+		want string // the rules, separated by "|"
 		nul  bool
 	}{
 		{"options", []string{"exclude a", "include b", "exclude + c", "include - d", "include  e"}, "- a|+ b|+ c|- d|+  e", false},

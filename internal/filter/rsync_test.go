@@ -15,22 +15,22 @@ import (
 	"testing"
 )
 
-// names are such as patterns trip over.
+// names are names that are difficult for patterns.
 var names = []string{
 	"a", "b", "ab", "ba", "abc", "A", "1", "a1", "-", "a-b", "a.o", "b.c", ".x", "...", "a b", " ", "[a]", "[", "]", "a]", "*", "a*", "**", "?", "\\", "a\\b",
 	"\\*", "!", "^", "#", "_", "foo", "foo.bar", "new\nline", "\xff", "ü",
 }
 
-// judge is rsync, and the tree that both are asked about.
+// judge runs rsync on a tree, for comparison.
 type judge struct {
 	t    *testing.T
 	rng  *rand.Rand
 	root string
-	// entries are the tree's paths, directories with a slash at their end.
+	// entries are the tree's paths, directories with a trailing slash.
 	entries []string
 }
 
-// newJudge skips the test where there is no rsync.
+// newJudge skips the test if rsync is not installed.
 func newJudge(t *testing.T, seed uint64) *judge {
 	t.Helper()
 	if _, err := exec.LookPath("rsync"); err != nil {
@@ -63,7 +63,7 @@ func (j *judge) grow(dir, path string, depth int) {
 	}
 }
 
-// pattern makes one that is likely to match something.
+// pattern returns a pattern that is likely to match something.
 func (j *judge) pattern() string {
 	parts := strings.Split(strings.TrimSuffix(j.entries[j.rng.IntN(len(j.entries))], "/"), "/")
 	if j.rng.IntN(3) == 0 {
@@ -84,7 +84,7 @@ func (j *judge) pattern() string {
 	return p
 }
 
-// wild puts wildcards into a name, good ones and bad ones.
+// wild puts wildcards, valid and invalid ones, into a name.
 func (j *judge) wild(name string) string {
 	pieces := []string{
 		"*", "?", "**", "[a-c]", "[!a]", "[^b-]", "[]a]", "[[:alpha:]]", "[[:punct:]x]", "[[:alnum:]-z]", "[\\]a]", "[", "[a", "[[:no:]]", "[[:]", "\\", "[a-", "[--0]", "/", "***",
@@ -112,7 +112,7 @@ func (j *judge) rules(receiver bool) []Rule {
 	return rules
 }
 
-// ask runs rsync with the rules and returns the names that it tells, sorted.
+// ask runs rsync with the rules and returns the names that it lists, sorted.
 func (j *judge) ask(rules []Rule, args ...string) []string {
 	j.t.Helper()
 	argv := []string{"-r"}
@@ -137,7 +137,7 @@ func (j *judge) ask(rules []Rule, args ...string) []string {
 
 var escaped = regexp.MustCompile(`\\#[0-7]{3}`)
 
-// unescape undoes what rsync does to bytes that are no text.
+// unescape undoes rsync's escaping of bytes that are not text.
 func unescape(name string) string {
 	return escaped.ReplaceAllStringFunc(name, func(s string) string {
 		n, _ := strconv.ParseUint(s[2:], 8, 8) // three octal digits always parse
@@ -145,7 +145,7 @@ func unescape(name string) string {
 	})
 }
 
-// matcher compiles rules, by way of their text.
+// matcher compiles rules after a round trip through their text.
 func (j *judge) matcher(rules []Rule, at Place) *Matcher {
 	j.t.Helper()
 	var p Parser
@@ -171,7 +171,7 @@ func cases() int {
 	return 150
 }
 
-// differ tells which rules gave what, so that a case can be tried again.
+// differ reports the rules and the results, so that a case can be reproduced.
 func differ(t *testing.T, seed uint64, rules []Rule, got, want []string) {
 	t.Helper()
 	if slices.Equal(got, want) {
@@ -193,7 +193,7 @@ func differ(t *testing.T, seed uint64, rules []Rule, got, want []string) {
 	}
 }
 
-// TestHidesAsRsync asks rsync and a Matcher what of a tree is copied.
+// TestHidesAsRsync compares what rsync and a Matcher copy of a tree.
 func TestHidesAsRsync(t *testing.T) {
 	const seed = 1
 	j := newJudge(t, seed)
@@ -236,8 +236,8 @@ func TestHidesAsRsync(t *testing.T) {
 	}
 }
 
-// TestProtectsAsRsync asks rsync and a Matcher what would be deleted of a tree
-// whose source has some of its directories, and nothing else.
+// TestProtectsAsRsync compares what rsync and a Matcher would delete from a
+// tree whose source has only some of its directories.
 func TestProtectsAsRsync(t *testing.T) {
 	const seed = 2
 	j := newJudge(t, seed)
@@ -252,7 +252,7 @@ func TestProtectsAsRsync(t *testing.T) {
 	}
 	for range cases() {
 		rules := j.rules(true)
-		// Not with -n, which takes directories for deleted that are not empty.
+		// Not with -n, which considers directories deleted that are not empty.
 		if out, err := exec.Command("cp", "-al", j.root+"/tree", j.root+"/copy").CombinedOutput(); err != nil {
 			t.Fatalf("cp: %v\n%s", err, out)
 		}
@@ -271,7 +271,7 @@ func TestProtectsAsRsync(t *testing.T) {
 	}
 }
 
-// deletion says what is deleted where a Matcher protects.
+// deletion computes what is deleted when a Matcher protects entries.
 type deletion struct {
 	m     *Matcher
 	j     *judge
@@ -279,7 +279,7 @@ type deletion struct {
 	gone  []string
 }
 
-// dir deletes what is in a directory and reports whether nothing is left.
+// dir deletes the contents of a directory and reports whether nothing is left.
 func (d *deletion) dir(path string, doomed bool) bool {
 	empty := true
 	for _, e := range d.j.entries {

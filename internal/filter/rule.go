@@ -8,16 +8,16 @@ import (
 
 // Bounds of a list of rules. A list from a peer is checked against them.
 const (
-	// MaxRules is how many rules a list may have.
+	// MaxRules is the maximum number of rules in a list.
 	MaxRules = 10_000
-	// MaxBytes bounds the patterns of a list together.
+	// MaxBytes bounds the total length of the patterns of a list.
 	MaxBytes = 1 << 20
 	// MaxPatternBytes is the longest pattern: PATH_MAX without its NUL.
 	MaxPatternBytes = 4095
 )
 
-// ErrSyntax is the error of a rule without meaning, or of one that this package does
-// not support.
+// ErrSyntax is the error for an invalid rule, or one that this package does not
+// support.
 var ErrSyntax = errors.New("bad filter rule")
 
 func syntaxError(format string, args ...any) error {
@@ -30,18 +30,18 @@ type Rule struct {
 	Pattern string
 	Include bool
 	// Absolute matches a pattern with a slash against the entry's path in the
-	// file system (modifier /), not against the one in the transfer.
+	// file system (modifier /) instead of its path in the transfer.
 	Absolute bool
 	// Negate makes a rule match entries that the pattern does not match (modifier !).
 	Negate bool
-	// Perishable rules do not hold in directories that are being deleted (p).
+	// Perishable rules do not apply in directories that are being deleted (p).
 	Perishable bool
-	// Sender and Receiver are the sides for which the rule holds (s and r, or hide,
-	// show, protect and risk). If neither is set, the rule holds for both.
+	// Sender and Receiver are the sides to which the rule applies (s and r, or
+	// hide, show, protect and risk). If neither is set, it applies to both.
 	Sender, Receiver bool
 }
 
-// Check returns an error unless the rule can be compiled.
+// Check returns an error unless the rule compiles.
 func (r *Rule) Check() error {
 	switch {
 	case r.Pattern == "":
@@ -71,8 +71,8 @@ func (r *Rule) String() string {
 	return text + " " + r.Pattern
 }
 
-// SenderOnly returns the rules for --delete-excluded: rules that name no side hold only
-// for the sender.
+// SenderOnly returns the rules for --delete-excluded: rules without a side
+// apply only to the sender.
 func SenderOnly(rules []Rule) []Rule {
 	out := make([]Rule, len(rules))
 	for i, r := range rules {

@@ -38,8 +38,8 @@ func (c *class) addRange(from, to byte) {
 type wildcard struct {
 	tokens  []token
 	classes []class
-	// head and tail are the literals at either end. Most names that do not match differ
-	// in them.
+	// head and tail are the literals at either end. Most names that do not
+	// match already differ there.
 	head, tail string
 	// never: the pattern matches nothing, like "[a".
 	never bool
@@ -100,9 +100,9 @@ func literals(tokens []token) string {
 	return string(b)
 }
 
-// parseClass reads a class from its bracket on, and returns how many bytes it has, or 0
-// if it has no end. As in rsync, a ']' that comes first stands for itself, '!' and '^'
-// invert a class, and no class matches a slash.
+// parseClass parses a class from its opening bracket, and returns its length in
+// bytes, or 0 if it is not terminated. As in rsync, a ']' that comes first
+// stands for itself, '!' and '^' invert a class, and no class matches a slash.
 func parseClass(p string) (c class, n int) {
 	i := 1
 	turned := i < len(p) && (p[i] == '!' || p[i] == '^')
@@ -121,7 +121,7 @@ func parseClass(p string) (c class, n int) {
 				return c, 0
 			}
 			name := p[i+2 : i+2+end]
-			if !strings.HasSuffix(name, ":") { // this is no name of a class
+			if !strings.HasSuffix(name, ":") { // not the name of a class
 				c.add('[')
 				before = '['
 				break
@@ -164,7 +164,7 @@ func parseClass(p string) (c class, n int) {
 	return c, i + 1
 }
 
-// addNamed adds the bytes of [:name:], those of ASCII as in the C locale.
+// addNamed adds the bytes of [:name:]: only ASCII, as in the C locale.
 func (c *class) addNamed(name string) bool {
 	switch name {
 	case "upper":
@@ -207,8 +207,8 @@ func (c *class) addNamed(name string) bool {
 	return true
 }
 
-// text is the text to match with a pattern: name, perhaps with a slash before or after
-// it that the entry's path lacks.
+// text is the text to match with a pattern: name, optionally with a slash
+// before or after it that the entry's path lacks.
 type text struct {
 	name           []byte
 	before, behind bool
@@ -217,9 +217,9 @@ type text struct {
 // stateWords is the number of words with a bit for each token, and one more.
 const stateWords = MaxPatternBytes/64 + 1
 
-// match matches the pattern against a text and, with later, also against the rest after
-// each slash of it. It follows all ways to match at once, so that no pattern takes
-// longer than its length times the text's.
+// match matches the pattern against a text and, with later, also against the
+// part after each of its slashes. It follows all possible matches in parallel,
+// so that no pattern takes longer than its length times the text's.
 func (w *wildcard) match(t text, later bool) bool {
 	head, tail := min(len(w.head), len(t.name)), min(len(w.tail), len(t.name))
 	switch {
@@ -255,7 +255,8 @@ func (w *wildcard) match(t text, later bool) bool {
 	return now[last>>6]&(1<<(last&63)) != 0
 }
 
-// enter makes a token the next to match; a star can also match nothing.
+// enter makes a token the next to match; a star can also match the empty
+// string.
 func (w *wildcard) enter(states []uint64, i int) {
 	states[i>>6] |= 1 << (i & 63)
 	for ; i < len(w.tokens) && w.tokens[i].kind >= star; i++ {
@@ -263,8 +264,8 @@ func (w *wildcard) enter(states []uint64, i int) {
 	}
 }
 
-// step sets next to the states that char leads to from those of now, and reports
-// whether there are any.
+// step sets next to the states that char leads to from those in now, and
+// reports whether there are any.
 func (w *wildcard) step(now, next []uint64, char byte) bool {
 	clear(next)
 	alive := false

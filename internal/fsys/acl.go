@@ -16,32 +16,35 @@ const (
 	ACLOther   = 0x20
 )
 
-// MaxACLEntries bounds an ACL that is kept: directories that wait for their mode hold theirs.
-// It is about what ext4 has room for.
+// MaxACLEntries bounds an ACL that is kept in memory: directories whose mode is
+// set later hold theirs. It is about the number of entries that ext4 has room
+// for.
 const MaxACLEntries = 512
 
-// ACLEntry says what a user or a group, or a class of users, may do.
+// ACLEntry is the permissions of a user, a group, or a class of users.
 type ACLEntry struct {
 	Tag, Perm uint16
-	ID        uint32 // of a user or group that is named; otherwise any
+	ID        uint32 // of the named user or group; otherwise arbitrary
 }
 
-// IsUser and IsGroup report whether the entry is for the user, or the group, that ID names.
+// IsUser and IsGroup report whether the entry is for a named user or a named
+// group.
 func (e *ACLEntry) IsUser() bool { return e.Tag == ACLUser }
 
 func (e *ACLEntry) IsGroup() bool { return e.Tag == ACLGroup }
 
-// ACL is a POSIX ACL (acl(5)). None has no entries: then the mode says all.
+// ACL is a POSIX ACL (acl(5)). If it has no entries, the mode determines the
+// permissions.
 type ACL []ACLEntry
 
-// ACLs are those of an entry. Default is of a directory only.
+// ACLs are the ACLs of an entry. Only a directory has a Default.
 type ACLs struct{ Access, Default ACL }
 
-// IsNone reports whether there is neither.
+// IsNone reports whether there are no ACLs.
 func (a *ACLs) IsNone() bool { return len(a.Access)+len(a.Default) == 0 }
 
-// Check returns an error unless the ACL has the entries that the kernel asks for (acl_valid(3)).
-// The entries of one tag are together, and tags in their order.
+// Check returns an error unless the ACL has the entries that the kernel
+// requires (acl_valid(3)), sorted by tag.
 func (a ACL) Check() error {
 	if len(a) > MaxACLEntries {
 		return fmt.Errorf("an ACL of %d entries, more than %d", len(a), MaxACLEntries)
@@ -66,7 +69,7 @@ var (
 	errACL  = errors.New("malformed ACL")
 )
 
-// parseACL reads an ACL as the kernel gives it.
+// parseACL parses an ACL in the kernel's format.
 func parseACL(b []byte) (ACL, error) {
 	if len(b) < aclHeadBytes || len(b)%aclEntryBytes != aclHeadBytes || binary.LittleEndian.Uint32(b) != aclVersion {
 		return nil, errors.New("an ACL of an unknown form")
@@ -88,7 +91,7 @@ func (a ACL) Bytes() []byte {
 	return b
 }
 
-// PermOf returns the rights of a class, if the ACL has an entry for it.
+// PermOf returns the permissions of a class, if the ACL has an entry for it.
 func (a ACL) PermOf(tag uint16) (perm uint32, ok bool) {
 	at := slices.IndexFunc(a, func(e ACLEntry) bool { return e.Tag == tag })
 	if at < 0 {
@@ -97,7 +100,8 @@ func (a ACL) PermOf(tag uint16) (perm uint32, ok bool) {
 	return uint32(a[at].Perm), true
 }
 
-// ModeWith returns the mode of a file that has the ACL, as stat(2) returns it.
+// ModeWith returns the mode, as stat(2) would return it, of a file with the
+// ACL.
 func (a ACL) ModeWith(mode uint32) uint32 {
 	if len(a) == 0 {
 		return mode
@@ -111,8 +115,9 @@ func (a ACL) ModeWith(mode uint32) uint32 {
 	return mode&^0o777 | owner<<6 | group<<3 | other
 }
 
-// Without returns the bits of a mode that may stand without the ACL. An ACL may give somebody
-// less than the mode gives to the group or to others, among whom that one is without it.
+// Without returns the bits of a mode that are safe without the ACL. An ACL may
+// grant a user less than the mode grants to the group or to others, to whom
+// that user belongs if the ACL is missing.
 func (a ACL) Without(mode uint32) uint32 {
 	for _, e := range a {
 		perm := uint32(e.Perm)
@@ -126,7 +131,7 @@ func (a ACL) Without(mode uint32) uint32 {
 	return mode
 }
 
-// ACL reads an ACL; none is no error.
+// ACL reads an ACL; if there is none that is not an error.
 func (c *XattrCalls) ACL(name string) (ACL, error) {
 	b, err := Sized(func(to []byte) (int, error) { return c.Get(name, to) })
 	if err == unix.ENODATA || err == nil && len(b) == 0 {
@@ -138,10 +143,10 @@ func (c *XattrCalls) ACL(name string) (ACL, error) {
 	return parseACL(b)
 }
 
-// NoID is the ID of an entry that names nobody.
+// NoID is the ID of an entry that names no user or group.
 const NoID = ^uint32(0)
 
-// ACLOfMode returns the ACL that says what the mode says.
+// ACLOfMode returns the ACL that is equivalent to a mode.
 func ACLOfMode(mode uint32) ACL {
 	return ACL{{ACLUserObj, uint16(mode >> 6 & 7), NoID}, {ACLGroupObj, uint16(mode >> 3 & 7), NoID}, {ACLOther, uint16(mode & 7), NoID}}
 }

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ClockOf returns the time in nanoseconds by the clock that a directory's file system takes for
-// its files. It makes a file of that name and removes it, because the clocks of hosts and of
-// servers of files differ.
+// ClockOf returns the time in nanoseconds by the clock that a directory's file
+// system uses for its files. It creates and removes a file of the given name,
+// because the clocks of hosts and file servers differ.
 func ClockOf(dirfd int, name string) (ns int64, ok bool) {
 	fd, err := Openat(dirfd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -21,6 +21,6 @@ func ClockOf(dirfd int, name string) (ns int64, ok bool) {
 	return Nanoseconds(st.Ctim), err == nil
 }
 
-// BootID is the kernel's name for the time since the machine was started, as text
+// BootID returns the kernel's random id of the current boot, as text
 // (random(4)).
 func BootID() ([]byte, error) { return os.ReadFile("/proc/sys/kernel/random/boot_id") }

@@ -7,18 +7,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LeastDirect is the least that is read or written past the page cache at once.
+// LeastDirect is the minimum size of a read or write that bypasses the page
+// cache.
 const LeastDirect = 64 << 10
 
-// Alignment is what O_DIRECT asks for (statx(2), STATX_DIOALIGN).
+// Alignment is the alignment that O_DIRECT requires (statx(2), STATX_DIOALIGN).
 type Alignment struct {
 	memory uintptr // of addresses
 	Bytes  int64   // of offsets and lengths
 }
 
-// alignmentOf asks for the alignment of an open file. Offsets and lengths are those of
-// pages, too, so that nothing that is written past the page cache shares a page with what
-// is not. Without DirectAlignment that is what most disks take.
+// alignmentOf queries the alignment of an open file. Offsets and lengths are
+// also aligned to pages, so that data that bypasses the page cache never shares
+// a page with data that does not. If DirectAlignment is missing, the result is
+// what most disks accept.
 func alignmentOf(fd int) (Alignment, error) {
 	page := int64(os.Getpagesize())
 	a := Alignment{memory: uintptr(page), Bytes: page}
@@ -37,8 +39,8 @@ func alignmentOf(fd int) (Alignment, error) {
 	return a, nil
 }
 
-// Fits returns how many bytes of p, which belong at off in a file, can go past the page
-// cache. The rest, less than a page, cannot.
+// Fits returns how many bytes of p, to be written at off in a file, can bypass
+// the page cache. The rest, less than a page, cannot.
 func (a Alignment) Fits(p []byte, off int64) int {
 	if len(p) < LeastDirect || off%a.Bytes != 0 || reflect.ValueOf(p).Pointer()%a.memory != 0 {
 		return 0
@@ -46,8 +48,8 @@ func (a Alignment) Fits(p []byte, off int64) int {
 	return int(int64(len(p)) / a.Bytes * a.Bytes)
 }
 
-// OpenDirect opens an open file a second time, past the page cache. It needs the rights
-// on the file that flags ask for.
+// OpenDirect opens an open file a second time, with O_DIRECT. It needs the
+// permissions on the file that flags require.
 func OpenDirect(fd, flags int) (int, Alignment, error) {
 	direct, err := Reopen(fd, flags|unix.O_DIRECT)
 	if err != nil {

@@ -7,12 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Feature is what Linux does from a release on. Where a call shows by itself that it is not
-// there, by ENOSYS or EINVAL, nobody asks for the release; the others are asked for by Has.
+// Feature is a feature of Linux since some release. If a call itself shows that
+// the feature is missing, by ENOSYS or EINVAL, the release is not checked; Has
+// checks the others.
 type Feature struct {
 	Name         string
 	major, minor int
-	// probe is a call that fails where the feature is missing, or nil if none shows that.
+	// probe is a call that fails if the feature is missing, or nil if there is
+	// none.
 	probe func() error
 }
 
@@ -20,8 +22,9 @@ type Feature struct {
 var (
 	SyncfsReportsWrites  = Feature{"syncfs reports errors of writing back (syncfs(2))", 5, 8, nil}
 	SyncfsReportsJournal = Feature{"syncfs reports that a journal failed (commit 5679897eb104)", 5, 17, nil}
-	// DropsBehindSafely: before, the kernel may drop a page that was written to again (commit
-	// 095f627add86, "gate dropbehind invalidate on folio !dirty && !writeback").
+	// DropsBehindSafely: earlier kernels may drop a page that was written to
+	// again (commit 095f627add86, "gate dropbehind invalidate on folio !dirty
+	// && !writeback").
 	DropsBehindSafely = Feature{"RWF_DONTCACHE keeps what is written to again", 6, 16, nil}
 	TimesByDescriptor = Feature{"utimensat takes an empty path (AT_EMPTY_PATH)", 5, 8, probeTimes}
 	MountRoots        = Feature{"statx reports the root of a mount (STATX_ATTR_MOUNT_ROOT)", 5, 8, probeMountRoot}
@@ -30,24 +33,24 @@ var (
 	ModesByDescriptor = Feature{"fchmodat2 takes an empty path", 6, 6, probeMode}
 )
 
-// Features is the table of them.
+// Features lists them all.
 var Features = []Feature{
 	SyncfsReportsWrites, SyncfsReportsJournal, DropsBehindSafely, TimesByDescriptor, MountRoots, DirectAlignment, CachedPages,
 	ModesByDescriptor,
 }
 
-// Has reports whether the running kernel is of a release that has the feature.
+// Has reports whether the running kernel's release has the feature.
 func (f Feature) Has() bool { return f.isIn(release()) }
 
-// isIn reports whether a kernel of that release, as uname(2) returns it, has the feature. One
-// whose release cannot be read has none.
+// isIn reports whether a kernel of that release, as uname(2) returns it, has
+// the feature. A release that cannot be parsed has none.
 func (f Feature) isIn(release string) bool {
 	var major, minor int
 	n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor)
 	return n == 2 && (major > f.major || major == f.major && minor >= f.minor)
 }
 
-// release is the running kernel's, or empty.
+// release is the running kernel's release, or empty.
 var release = sync.OnceValue(func() string {
 	var name unix.Utsname
 	if unix.Uname(&name) != nil {

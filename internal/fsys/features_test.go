@@ -2,7 +2,7 @@ package fsys
 
 import "testing"
 
-// TestFeaturesByRelease: a feature is in its release and in all later ones.
+// TestFeaturesByRelease: a feature exists in its release and in all later ones.
 func TestFeaturesByRelease(t *testing.T) {
 	for _, tt := range []struct {
 		release         string
@@ -23,7 +23,7 @@ func TestFeaturesByRelease(t *testing.T) {
 	}
 }
 
-// TestFeatures: a kernel of a release that has a feature shows it.
+// TestFeatures: if the kernel's release has a feature, the probe succeeds.
 func TestFeatures(t *testing.T) {
 	for _, f := range Features {
 		if f.probe == nil || !f.Has() {

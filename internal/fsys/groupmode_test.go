@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributeOf makes the attribute of an ACL by which a named user has rw, as setfacl(1) does.
+// attributeOf returns the attribute of an ACL that grants rw to a named user,
+// as setfacl(1) writes it.
 func attributeOf(owner, group, mask, others uint16) []byte {
 	return ACL{
 		{Tag: ACLUserObj, Perm: owner, ID: NoID}, {Tag: ACLUser, Perm: 6, ID: 12}, {Tag: ACLGroupObj, Perm: group, ID: NoID},
@@ -24,7 +25,7 @@ func TestGroupEntryIsNotTheMask(t *testing.T) {
 		{0o4664, attributeOf(6, 4, 6, 4), 0o4644},
 		{0o640, attributeOf(6, 6, 4, 0), 0o640}, // the mask bounds the group, too
 		{0o770, nil, 0o700},
-		{0o774, attributeOf(7, 7, 7, 4)[:20], 0o744}, // no entry of the group
+		{0o774, attributeOf(7, 7, 7, 4)[:20], 0o744}, // without an entry for the group
 		{0o774, attributeOf(7, 7, 7, 4)[:19], 0o744},
 		{0o774, append([]byte{3}, attributeOf(7, 7, 7, 4)[1:]...), 0o744},
 	} {
@@ -34,8 +35,8 @@ func TestGroupEntryIsNotTheMask(t *testing.T) {
 	}
 }
 
-// TestACLsAreAskedForIfNeeded: of files whose mode hides no mask, and on file systems without
-// ACLs, nothing is read; what cannot be read grants nothing.
+// TestACLsAreAskedForIfNeeded: no ACL is read if the mode hides no mask, or if
+// the file system has no ACLs; an ACL that cannot be read grants nothing.
 func TestACLsAreAskedForIfNeeded(t *testing.T) {
 	for mode, want := range map[uint32]bool{
 		unix.S_IFREG | 0o644: false, unix.S_IFREG | 0o600: false, unix.S_IFDIR | 0o755: false, unix.S_IFLNK | 0o777: false,
@@ -56,7 +57,7 @@ func TestACLsAreAskedForIfNeeded(t *testing.T) {
 			t.Errorf("%v: %#o, unsupported %v", c.err, got, none)
 		}
 	}
-	// proc has no ACLs, and reports so of its directories, too.
+	// proc has no ACLs, not even on directories.
 	fd, err := Openat(unix.AT_FDCWD, "/proc/self", DirFlags&^unix.O_NOFOLLOW, 0)
 	if err != nil {
 		t.Fatal(err)

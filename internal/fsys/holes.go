@@ -2,8 +2,9 @@ package fsys
 
 import "golang.org/x/sys/unix"
 
-// DataFrom returns where the next data of a file is, at off or behind it, and size if there
-// is only a hole (lseek(2)). If the file system does not report holes, all is data.
+// DataFrom returns the offset of the next data of a file at or after off, or
+// size if only a hole follows (lseek(2)). If the file system does not report
+// holes, everything is data.
 func DataFrom(fd int, off, size int64) int64 {
 	for {
 		at, err := unix.Seek(fd, off, unix.SEEK_DATA)
@@ -19,16 +20,16 @@ func DataFrom(fd int, off, size int64) int64 {
 	}
 }
 
-// DataEnd finds where the data of a file ends, for one that goes through the file from
-// front to back. It asks once for each range of data: tmpfs looks at every page up to the
-// end of the range (mapping_seek_hole_data in mm/filemap.c), and other file systems at every
-// extent, so that a question at each step takes time by the square of the range.
+// DataEnd finds the ends of the data ranges of a file that is read from front
+// to back. It queries each range once: tmpfs looks at every page up to the end
+// of the range (mapping_seek_hole_data in mm/filemap.c), and other file systems
+// at every extent, so that a query at each step would take quadratic time.
 type DataEnd struct {
 	Seek func(off int64, whence int) (int64, error) // lseek(2)
-	stop int64                                      // of the range that was found last
+	stop int64                                      // end of the last range found
 }
 
-// Behind returns where the data at off ends, size at most.
+// Behind returns the end of the data at off, at most size.
 func (d *DataEnd) Behind(off, size int64) int64 {
 	if off < d.stop {
 		return d.stop

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A question about the end of data takes as long as the data, so each range is asked about
-// once, by however many steps a file is read.
+// A query for the end of data takes time proportional to the data, so each
+// range is queried once, in however many steps a file is read.
 func TestDataEndIsAskedForOnce(t *testing.T) {
 	const size = 1000
 	holes := [][2]int64{{300, 500}, {700, 720}}

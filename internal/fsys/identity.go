@@ -11,12 +11,12 @@ import (
 const identityBytes = 16
 
 func IdentityOf(fd int) string {
-	fs := Statfs(fd) // of a file system that does not answer the inode has to do
+	fs := Statfs(fd) // for a file system without the call the inode must suffice
 	var x unix.Statx_t
 	err := Uninterrupted(func() error {
 		return unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &x)
 	})
-	if err != nil { // no such call here, or a seccomp filter that is older
+	if err != nil { // no such call, or it is blocked by an older seccomp filter
 		var st unix.Stat_t
 		if Fstat(fd, &st) != nil {
 			return ""

@@ -8,28 +8,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// os.Root refuses every absolute symbolic link. But one whose target begins with the root's own
-// path leads to a place inside. If os.Root refuses a path, the links on it are resolved here,
-// and os.Root opens what that comes to: it alone decides what is inside.
+// os.Root refuses every absolute symbolic link, although one whose target
+// begins with the root's own path leads to a place inside. If os.Root refuses a
+// path, the functions below resolve the links on it, and os.Root opens the
+// result: it alone decides what is inside.
 
-// StatInside is root.Stat, also through absolute links that lead inside the root.
+// StatInside is root.Stat that also follows absolute links that lead inside the
+// root.
 func StatInside(root *os.Root, path string) (os.FileInfo, error) {
 	return insideRoot(root, path, true, root.Stat)
 }
 
-// LstatInside is root.Lstat likewise, for the links on the way.
+// LstatInside is root.Lstat that also follows such links in the directories of
+// the path.
 func LstatInside(root *os.Root, path string) (os.FileInfo, error) {
 	return insideRoot(root, path, false, root.Lstat)
 }
 
-// OpenInside is root.OpenFile of what exists likewise.
+// OpenInside is root.OpenFile for an existing file that also follows such
+// links.
 func OpenInside(root *os.Root, path string, flags int) (*os.File, error) {
 	follows := flags&unix.O_NOFOLLOW == 0
 	return insideRoot(root, path, follows, func(path string) (*os.File, error) { return root.OpenFile(path, flags, 0) })
 }
 
-// insideRoot calls do with a path, and, if os.Root refuses that, with the path that it comes
-// to. The last component is resolved only if do follows it.
+// insideRoot calls do with a path and, if os.Root refuses it, with the resolved
+// path. The last component is resolved only if do follows it.
 func insideRoot[T any](root *os.Root, path string, follows bool, do func(path string) (T, error)) (T, error) {
 	t, err := do(path)
 	if err == nil || !errors.Is(RootErr(err), ErrEscape) {
@@ -44,7 +48,8 @@ func insideRoot[T any](root *os.Root, path string, follows bool, do func(path st
 // MaxLinks bounds the links on a path, as the kernel does (path_resolution(7)).
 const MaxLinks = 40
 
-// resolveInside replaces the links on a path, and reports false for one that leads outside.
+// resolveInside resolves the links on a path, and returns false if one leads
+// outside.
 func resolveInside(root *os.Root, path string, follows bool) (resolved string, ok bool) {
 	own, err := ownPath(root)
 	if err != nil {
@@ -70,7 +75,7 @@ func resolveInside(root *os.Root, path string, follows bool) (resolved string, o
 		}
 		target, err := root.Readlink(strings.Join(done, "/"))
 		if err != nil {
-			continue // it is no link, or whoever opens it meets the error
+			continue // not a link, or opening it will report the error
 		}
 		if links++; links > MaxLinks {
 			return "", false
@@ -90,7 +95,7 @@ func resolveInside(root *os.Root, path string, follows bool) (resolved string, o
 	return strings.Join(done, "/"), true
 }
 
-// ownPath is the path of the root itself, without a slash at its end.
+// ownPath returns the path of the root itself, without a trailing slash.
 func ownPath(root *os.Root) (string, error) {
 	f, err := root.Open(".")
 	if err != nil {
@@ -101,7 +106,7 @@ func ownPath(root *os.Root) (string, error) {
 	return strings.TrimRight(path, "/"), err
 }
 
-// readDescriptor returns the path that an open file has now (proc_pid_fd(5)).
+// readDescriptor returns the current path of an open file (proc_pid_fd(5)).
 func readDescriptor(f *os.File) (path string, err error) {
 	conn, err := f.SyscallConn()
 	if err != nil {

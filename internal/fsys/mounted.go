@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IsMount reports whether a file system, or a part of one, is mounted on the directory
-// name in dirfd, which lies on the device dev. Where nothing tells, it is true.
+// IsMount reports whether a file system, or a part of one, is mounted on the
+// directory name in dirfd, whose device is dev. If that cannot be determined,
+// it returns true.
 func IsMount(dirfd int, name string, st *unix.Stat_t, dev uint64) bool {
 	if st.Dev != dev {
 		return true
@@ -22,12 +23,13 @@ func IsMount(dirfd int, name string, st *unix.Stat_t, dev uint64) bool {
 	if err == nil && x.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 {
 		return x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 	}
-	return IsOfAnotherMount(dirfd, name) // a kernel without MountRoots
+	return IsOfAnotherMount(dirfd, name) // the kernel lacks MountRoots
 }
 
-// IsOfAnotherMount reports whether a directory is of another mount than dirfd, in which it
-// is, or that cannot be told. It goes by the mnt_id of proc_pid_fdinfo(5), which is there
-// since Linux 3.15. What poses as Linux and has none there (gVisor) has no such mounts.
+// IsOfAnotherMount reports whether a directory belongs to another mount than
+// its parent dirfd, or whether that cannot be determined. It uses the mnt_id of
+// proc_pid_fdinfo(5), which exists since Linux 3.15. Environments that imitate
+// Linux without it (gVisor) have no such mounts.
 func IsOfAnotherMount(dirfd int, name string) bool {
 	fd, err := Openat(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -42,10 +44,10 @@ func IsOfAnotherMount(dirfd int, name string) bool {
 	return err != nil || aboveErr != nil || own != above
 }
 
-// errNoMountID says that a descriptor's text has no mnt_id.
+// errNoMountID: a descriptor's fdinfo has no mnt_id.
 var errNoMountID = errors.New("no mnt_id")
 
-// mountOf returns the number of the mount that a descriptor is of.
+// mountOf returns the number of the mount that a descriptor belongs to.
 func mountOf(fd int) (id int, err error) {
 	info, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
 	if err != nil {

@@ -9,18 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HasRealtimeDevice reports whether an XFS, by the device number of its files, keeps the data
-// of files on a second device, its realtime device: so the mount says (rtdev in xfs(5)). A
-// syncfs(2) of it leaves the cache of that disk alone (xfs_fs_sync_fs in fs/xfs/xfs_super.c
-// writes the log), and an fsync(2) flushes the cache (xfs_file_fsync in fs/xfs/xfs_file.c).
-// Where the mounts cannot be had it is false.
+// HasRealtimeDevice reports whether an XFS, by the device number of its files,
+// keeps the data of files on a second device, its realtime device, as shown by
+// the mount options (rtdev in xfs(5)). A syncfs(2) does not flush the cache of
+// that disk (xfs_fs_sync_fs in fs/xfs/xfs_super.c writes the log), but an
+// fsync(2) does (xfs_file_fsync in fs/xfs/xfs_file.c). If the mounts cannot be
+// read the result is false.
 func HasRealtimeDevice(dev uint64) bool {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	return err == nil && namesRealtimeDevice(mounts, dev)
 }
 
-// namesRealtimeDevice looks in a text of proc_pid_mountinfo(5): the third field is the number of
-// the device, the last has the options of the file system.
+// namesRealtimeDevice searches the text of proc_pid_mountinfo(5): the third
+// field is the device number, the last has the options of the file system.
 func namesRealtimeDevice(mounts []byte, dev uint64) bool {
 	number := fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev))
 	for line := range bytes.Lines(mounts) {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNamesRealtimeDevice: only the mount with the number of the device counts.
+// TestNamesRealtimeDevice: only the mount with the device number counts.
 func TestNamesRealtimeDevice(t *testing.T) {
 	const mounts = "36 35 8:1 / / rw,noatime shared:1 - ext4 /dev/sda1 rw\n" +
 		"40 36 8:17 / /a\\040b rw shared:9 - xfs /dev/sdb1 rw,attr2,inode64,rtdev=/dev/sdc,noquota\n" +

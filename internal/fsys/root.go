@@ -8,11 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrEscape: a path leads, or could lead, out of the directory that it must stay in.
+// ErrEscape: a path leads, or could lead, out of the directory that it must
+// remain in.
 var ErrEscape = errors.New("path leads outside")
 
-// OpenUnderRoot opens a path through root, which follows links inside it, and
-// returns a descriptor that the caller owns.
+// OpenUnderRoot opens a path through root, which follows links that remain
+// inside it, and returns a descriptor that belongs to the caller.
 func OpenUnderRoot(root *os.Root, path string, flags int) (int, error) {
 	f, err := OpenInside(root, path, flags|unix.O_CLOEXEC|unix.O_NONBLOCK)
 	if err != nil {

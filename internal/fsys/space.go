@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FreeBytes is FreeBytes of the file system of an open file. Root counts what is reserved for
-// root, too (f_bfree and f_bavail, statfs(2)).
+// FreeBytes returns the free space of an open file's file system: the expected
+// one, and the most that may fit. For root it includes the reserved blocks
+// (f_bfree and f_bavail, statfs(2)).
 func FreeBytes(fd int) (expected, most int64) {
 	st := Statfs(fd)
 	return spaceOf(&st, os.Geteuid() == 0)
@@ -18,7 +19,7 @@ func FreeBytes(fd int) (expected, most int64) {
 func spaceOf(st *unix.Statfs_t, isRoot bool) (expected, most int64) {
 	takesAll := takesEveryByte(st.Type)
 	if st.Blocks == 0 || st.Bfree == 0 && !takesAll {
-		return math.MaxInt64, math.MaxInt64 // as of a FUSE file system that knows no sizes
+		return math.MaxInt64, math.MaxInt64 // for example a FUSE file system that reports no sizes
 	}
 	expected, most = blockBytes(st.Bavail, st.Frsize), math.MaxInt64
 	if isRoot {
@@ -38,8 +39,8 @@ func blockBytes(blocks uint64, size int64) int64 {
 	return int64(low)
 }
 
-// takesEveryByte reports whether a file of any bytes takes at least as much space as it has
-// bytes, by the type of its file system (statfs(2)).
+// takesEveryByte reports whether, by the type of its file system (statfs(2)), a
+// file always takes at least as much space as it has bytes.
 func takesEveryByte(fsType int64) bool {
 	switch fsType {
 	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.MSDOS_SUPER_MAGIC:

@@ -7,9 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is free is counted in the unit that it is reported in, which need not be that of reads and
-// writes (f_frsize and f_bsize, statfs(2)). Root counts what is reserved. A file system that
-// may need less than a file's bytes, or that says nothing, bounds nothing for certain.
+// Free space is counted in the unit in which it is reported, which may differ
+// from that of reads and writes (f_frsize and f_bsize, statfs(2)). For root it
+// includes reserved blocks. A file system that may need less space than a
+// file's bytes, or that reports nothing, gives no upper bound.
 func TestSpaceOf(t *testing.T) {
 	const none, mib = math.MaxInt64, 1 << 20
 	for _, c := range []struct {

@@ -1,6 +1,7 @@
-// Package fsys has what touches the kernel's file systems and knows nothing of copies:
-// descriptors, links and roots, extended attributes and ACLs, times, space, identities, what
-// each type of file system does, and which kernel has which feature.
+// Package fsys wraps the kernel's file system calls, independently of copies:
+// descriptors, links and roots, extended attributes and ACLs, times, space,
+// identities, the properties of file system types, and which kernel has which
+// feature.
 package fsys
 
 import (
@@ -11,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DirFlags open a directory without going through a link. O_NONBLOCK is for
-// whatever else may have been put there.
+// DirFlags open a directory without following a link. O_NONBLOCK is for a FIFO
+// or device that may have been put there.
 const DirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 
 // The calls below are repeated on EINTR: Go's signal handlers restart most system
@@ -27,7 +28,8 @@ func Openat(dirfd int, name string, flags int, mode uint32) (int, error) {
 	}
 }
 
-// Reopen opens the file of a descriptor once more, with flags of its own (proc_pid_fd(5)).
+// Reopen opens the file of a descriptor again, with other flags
+// (proc_pid_fd(5)).
 func Reopen(fd, flags int) (int, error) {
 	return Openat(unix.AT_FDCWD, DescriptorPath(fd), flags|unix.O_CLOEXEC, 0)
 }
@@ -42,8 +44,8 @@ func Fstat(fd int, st *unix.Stat_t) error {
 	}
 }
 
-// Statfs describes the file system of an open file. Of one that does not answer, as FUSE
-// without the call (ENOSYS), nothing is known, and all is zero.
+// Statfs describes the file system of an open file. If it does not answer, as
+// FUSE without the call (ENOSYS), all fields are zero.
 func Statfs(fd int) (st unix.Statfs_t) {
 	if err := Uninterrupted(func() error { return unix.Fstatfs(fd, &st) }); err != nil {
 		return unix.Statfs_t{}
@@ -59,7 +61,7 @@ func Fstatat(dirfd int, name string, st *unix.Stat_t, flags int) error {
 	}
 }
 
-// FDReader reads a file by a descriptor that somebody else owns.
+// FDReader reads a file through a descriptor that belongs to somebody else.
 type FDReader int
 
 // ReadAt implements io.ReaderAt.
@@ -80,7 +82,7 @@ func (f FDReader) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// From returns a reader from an offset on.
+// From returns a reader that starts at an offset.
 func (f FDReader) From(off int64) io.Reader { return io.NewSectionReader(f, off, 1<<62) }
 
 func Uninterrupted(call func() error) error {
@@ -100,11 +102,12 @@ func CloseFD(fd int) error {
 	return nil
 }
 
-// CloseQuietly closes a descriptor that was only read from, or a file that is given up.
+// CloseQuietly closes a descriptor whose data does not matter: a file that was
+// only read, or that will be dropped.
 func CloseQuietly(fd int) { _ = CloseFD(fd) }
 
-// LacksDescriptors reports whether a call failed because the process or the system has as
-// many open files as it may.
+// LacksDescriptors reports whether a call failed because the process or the
+// system has reached its limit of open files.
 func LacksDescriptors(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
@@ -113,7 +116,8 @@ func Unlinkat(dirfd int, name string) error {
 	return Uninterrupted(func() error { return unix.Unlinkat(dirfd, name, 0) })
 }
 
-// Fchmod sets the mode of an open file or directory, also of one that was opened by O_PATH.
+// Fchmod sets the mode of an open file or directory, even if it was opened with
+// O_PATH.
 func Fchmod(fd int, mode uint32) error {
 	err := Uninterrupted(func() error { return unix.Fchmod(fd, mode) })
 	if err == unix.EBADF {
@@ -122,7 +126,8 @@ func Fchmod(fd int, mode uint32) error {
 	return err
 }
 
-// TryLock locks an open file (flock(2)), and does not wait for whoever has the lock (EWOULDBLOCK).
+// TryLock locks an open file (flock(2)). If it is already locked it does not
+// wait (EWOULDBLOCK).
 func TryLock(fd int) error {
 	return Uninterrupted(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
 }

@@ -2,15 +2,16 @@ package fsys
 
 import "golang.org/x/sys/unix"
 
-// WritesDirectly reports whether auto takes IODirect on a file system of this type
-// (statfs(2)). Ext4 and XFS carry out aligned writes inside a file's size at once, which
-// other file systems with a disk of their own do not, or not with checksums of data (btrfs).
+// WritesDirectly reports whether auto selects IODirect on a file system of this
+// type (statfs(2)). Ext4 and XFS execute aligned writes within a file's size
+// concurrently; other local file systems do not, or not with data checksums
+// (btrfs).
 func WritesDirectly(fsType int64) bool {
 	return fsType == unix.EXT4_SUPER_MAGIC || fsType == unix.XFS_SUPER_MAGIC
 }
 
-// WritesEarly reports whether a file system of this type has a disk to which buffered data
-// can be written before it is synced (sync_file_range(2)).
+// WritesEarly reports whether a file system of this type has a disk to which
+// buffered data can be written ahead of the sync (sync_file_range(2)).
 func WritesEarly(fsType int64) bool {
 	switch fsType {
 	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC:
@@ -19,19 +20,20 @@ func WritesEarly(fsType int64) bool {
 	return false
 }
 
-// IsMemory reports whether a file system of this type has no disk. Tmpfs takes O_DIRECT
-// from Linux 6.6 on, and writes to the page cache all the same.
+// IsMemory reports whether a file system of this type has no disk. Tmpfs
+// accepts O_DIRECT since Linux 6.6, but writes to the page cache all the same.
 func IsMemory(fsType int64) bool {
 	return fsType == unix.TMPFS_MAGIC || fsType == unix.RAMFS_MAGIC
 }
 
-// TellsBySyncfs reports whether a syncfs(2) that returns 0 means that everything that
-// was written to a file system of this type (statfs(2)) is on the disk. The types below
-// write to a disk of their own and are known to do that. Of other types this is
-// unknown, or known to be false: FUSE asks its server only if that is virtiofs or
-// privileged (fuse_sync_fs in fs/fuse/inode.c); overlayfs reports errors of the file
-// system below it by fsync only (ovl_sync_fs in fs/overlayfs/super.c); CIFS and 9p send
-// what was written, but their server syncs it on fsync only.
+// TellsBySyncfs reports whether a syncfs(2) that returns 0 means that all data
+// written to a file system of this type (statfs(2)) is on the disk. This is
+// known to be true of the types below, which have a disk of their own. For
+// other types it is unknown, or known to be false: FUSE passes the call to its
+// server only if that is virtiofs or privileged (fuse_sync_fs in
+// fs/fuse/inode.c); overlayfs reports errors of the underlying file system only
+// on fsync (ovl_sync_fs in fs/overlayfs/super.c); CIFS and 9p send the written
+// data, but their server syncs it only on fsync.
 func TellsBySyncfs(fsType int64) bool {
 	switch fsType {
 	case unix.EXT4_SUPER_MAGIC, // and ext2, ext3
@@ -42,9 +44,10 @@ func TellsBySyncfs(fsType int64) bool {
 	return false
 }
 
-// WritesAtOnce reports whether a file system, by its type (statfs(2)), lets several
-// threads write to one file at once: parallel file systems do, and FUSE may. On the
-// others write(2) holds the inode's lock, and waiting for the lock burns a processor.
+// WritesAtOnce reports whether a file system, by its type (statfs(2)), lets
+// several threads write to one file concurrently: parallel file systems do, and
+// FUSE may. On others write(2) holds the inode's lock, and waiting for the lock
+// wastes processor time.
 func WritesAtOnce(fsType int64) bool {
 	switch fsType {
 	case LustreMagic, GPFSMagic, BeeGFSMagic, unix.FUSE_SUPER_MAGIC:
@@ -60,9 +63,10 @@ const (
 	BeeGFSMagic = 0x19830326
 )
 
-// AsksServer reports whether a file system, by its type (statfs(2)), asks a server, or by way
-// of FUSE another process, for what it does not have in the page cache. Every call may then
-// wait, also one that only opens a file or writes to the page cache.
+// AsksServer reports whether a file system, by its type (statfs(2)), calls a
+// server, or through FUSE another process, for everything that is not in the
+// page cache. Then every call may block, even one that only opens a file or
+// writes to the page cache.
 func AsksServer(fsType uint32) bool {
 	switch fsType {
 	case unix.FUSE_SUPER_MAGIC, unix.NFS_SUPER_MAGIC, unix.V9FS_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC,
@@ -72,13 +76,13 @@ func AsksServer(fsType uint32) bool {
 	return false
 }
 
-// TypeOf is the type of the file system of an open file (statfs(2)), or 0.
+// TypeOf returns the type of the file system of an open file (statfs(2)), or 0.
 func TypeOf(fd int) uint32 { return uint32(Statfs(fd).Type) }
 
-// LocksMayBeLocal reports whether a file system, by its type (statfs(2)), may keep the
-// locks of flock(2) to one host: FUSE without FLOCK (sshfs, virtiofs), NFS with nolock or
-// local_lock, Lustre with localflock, CIFS with nobrl, and 9p and BeeGFS unless they are
-// told otherwise.
+// LocksMayBeLocal reports whether a file system, by its type (statfs(2)), may
+// restrict the locks of flock(2) to one host: FUSE without FLOCK (sshfs,
+// virtiofs), NFS with nolock or local_lock, Lustre with localflock, CIFS with
+// nobrl, and 9p and BeeGFS unless they are configured otherwise.
 func LocksMayBeLocal(fsType uint32) bool {
 	switch fsType {
 	case unix.FUSE_SUPER_MAGIC, unix.NFS_SUPER_MAGIC, unix.V9FS_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, LustreMagic, BeeGFSMagic:

@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenUnlinked makes a temporary file in dir without a name. If the file system cannot do that
-// (O_TMPFILE, open(2)), OpenUnlinked makes one with a name and removes the name at once.
+// OpenUnlinked creates a temporary file without a name in dir. If the file
+// system does not support that (O_TMPFILE, open(2)), OpenUnlinked creates a
+// file with a name and removes the name immediately.
 func OpenUnlinked(dir string) (*os.File, error) {
 	file, err := os.OpenFile(dir, unix.O_TMPFILE|os.O_RDWR, 0o600)
 	if err == nil {

@@ -25,7 +25,7 @@ func XattrsOfFD(fd int) XattrCalls {
 	}
 }
 
-// XattrsOfLink goes by way of /proc, because no xattr call takes a directory's
+// XattrsOfLink goes through /proc, because no xattr call accepts a directory's
 // descriptor before Linux 6.13.
 func XattrsOfLink(dirfd int, name string) XattrCalls {
 	path := name
@@ -40,7 +40,8 @@ func XattrsOfLink(dirfd int, name string) XattrCalls {
 	}
 }
 
-// XattrsOfPath is for the file that a path leads to; it follows links.
+// XattrsOfPath returns the calls for the file that a path leads to; it follows
+// links.
 func XattrsOfPath(path string) XattrCalls {
 	return XattrCalls{
 		List: func(to []byte) (int, error) { return unix.Listxattr(path, to) },
@@ -50,8 +51,8 @@ func XattrsOfPath(path string) XattrCalls {
 	}
 }
 
-// Sized asks get for the size that it needs, and calls it with that much room. It
-// repeats that, because the value may grow meanwhile, or a signal come.
+// Sized calls get for the required size, and again with a buffer of that size.
+// It retries if the value has grown meanwhile, or on EINTR.
 func Sized(get func(to []byte) (int, error)) ([]byte, error) {
 	for {
 		n, err := get(nil)
@@ -68,8 +69,8 @@ func Sized(get func(to []byte) (int, error)) ([]byte, error) {
 	}
 }
 
-// Names lists the attributes. There are none if the file system has no extended
-// attributes.
+// Names lists the attributes. The list is empty if the file system does not
+// support extended attributes.
 func (c *XattrCalls) Names() ([]string, error) {
 	b, err := Sized(c.List)
 	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {

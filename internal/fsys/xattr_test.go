@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestXattrIsAskedForAgain: a value that grows between two calls, and a signal, are no errors.
+// TestXattrIsAskedForAgain: a value that grows between two calls, and a signal,
+// are not errors.
 func TestXattrIsAskedForAgain(t *testing.T) {
 	answers := []struct {
 		n   int

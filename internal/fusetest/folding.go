@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FoldASCII, FoldCase and FoldForms say which names a folding file system takes for the same:
-// those that differ in the case of ASCII letters, of any letters, or in Unicode's form of some
-// letters.
+// FoldASCII, FoldCase and FoldForms are the equivalences of folding file
+// systems, which treat names as equal that differ in the case of ASCII letters,
+// of any letters, or in the Unicode normalization of some letters.
 func FoldASCII(name string) string {
 	return strings.Map(func(r rune) rune {
 		if 'A' <= r && r <= 'Z' {
@@ -34,26 +34,27 @@ func FoldForms(name string) string { return composed.Replace(name) }
 
 var composed = strings.NewReplacer("e\u0301", "\u00e9", "a\u0308", "\u00e4", "o\u0308", "\u00f6", "u\u0308", "\u00fc")
 
-// folded is a file system that takes names for the same.
+// folded is a file system that treats different names as equal.
 type folded struct {
 	fold func(name string) string
-	// numbers are the inode numbers of a file system that gives each path one of its own. last
-	// is the last one.
+	// numbers are the inode numbers of a file system that assigns one to each
+	// path. last is the last number used.
 	mu      sync.Mutex
 	numbers map[place]uint64
 	last    uint64
 }
 
-// place is a name in a directory below.
+// place is a name in a directory of the underlying file system.
 type place struct {
-	dir  uint64 // its inode number
+	dir  uint64 // the directory's inode number
 	name string
 }
 
-// MountFolding mounts a file system that shows the directory below, as Mount does. A name leads
-// to what fold makes the same of it, if nothing has that very name. What is made is listed by
-// the name that it was made with. Without inodes, each path to a file has an inode number of its
-// own, as libfuse gives them without use_ino.
+// MountFolding mounts a file system that shows the directory below, as Mount
+// does. A name refers to the file whose name folds to the same, if no file has
+// exactly that name. A file is listed with the name with which it was created.
+// Without inodes, each path to a file has its own inode number, as with libfuse
+// without use_ino.
 func MountFolding(t testing.TB, below string, fold func(name string) string, inodes bool) (dir string) {
 	t.Helper()
 	in := &folded{fold: fold, last: 1 << 32}
@@ -67,7 +68,8 @@ func MountFolding(t testing.TB, below string, fold func(name string) string, ino
 	return Mount(t, &foldedNode{in: in, below: os.NewFile(uintptr(fd), below)}, nil)
 }
 
-// foldedNode is a file, directory or link. below is that which it shows, opened with O_PATH.
+// foldedNode is a file, directory or link. below is the underlying one, opened
+// with O_PATH.
 type foldedNode struct {
 	fs.Inode
 	in    *folded
@@ -77,7 +79,7 @@ type foldedNode struct {
 func (n *foldedNode) fd() int      { return int(n.below.Fd()) }
 func (n *foldedNode) path() string { return "/proc/self/fd/" + strconv.Itoa(n.fd()) }
 
-// real is the name that the directory lists in the place of name, or else name.
+// real returns the name by which the directory lists name, or else name.
 func (n *foldedNode) real(name string) string {
 	list, err := os.ReadDir(n.path())
 	if err != nil {
@@ -115,7 +117,8 @@ func (n *foldedNode) place(name string) place {
 	return place{st.Ino, name}
 }
 
-// moved forgets the numbers of what had a name. What has it now gets number, unless that is 0.
+// moved drops the inode numbers of the file that had a name. The file that has
+// the name now gets number, unless that is 0.
 func (n *foldedNode) moved(name string, number uint64) {
 	if n.in.numbers == nil {
 		return
@@ -148,7 +151,7 @@ func (n *foldedNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut
 	return n.NewInode(ctx, child, fs.StableAttr{Mode: st.Mode, Ino: n.number(&st, name)}), 0
 }
 
-// made looks up what a call has made.
+// made looks up a file that a call has created.
 func (n *foldedNode) made(ctx context.Context, name string, out *fuse.EntryOut, err error) (*fs.Inode, syscall.Errno) {
 	if err != nil {
 		return nil, fs.ToErrno(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// fresh is a file system in which a file is changed when it is looked up first.
+// fresh is a file system in which a file changes when it is first looked up.
 type fresh struct {
 	mu       sync.Mutex
 	touched  map[string]bool
@@ -26,9 +26,9 @@ type freshNode struct {
 	in *fresh
 }
 
-// MountFresh mounts a file system that shows the directory below, as Mount does. Each file of
-// it is changed (chmod) when it is looked up first. youngest is the least time that has gone by
-// between the last change of a file and a reading of it.
+// MountFresh mounts a file system that shows the directory below, as Mount
+// does. Each file changes (chmod) when it is first looked up. youngest returns
+// the shortest time between the last change of a file and a read of it.
 func MountFresh(t testing.TB, below string) (dir string, youngest func() time.Duration) {
 	t.Helper()
 	in := &fresh{touched: make(map[string]bool), youngest: math.MaxInt64}

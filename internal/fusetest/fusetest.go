@@ -1,4 +1,5 @@
-// Package fusetest mounts file systems of tests by way of FUSE, in the test's own process.
+// Package fusetest mounts FUSE file systems for tests, in the test's own
+// process.
 package fusetest
 
 import (
@@ -13,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mount mounts a file system until the test ends, and returns where. onAdd, or nil, is
-// called when root is in its place. Where FUSE cannot be mounted the test is skipped, or
-// in CI fails.
+// Mount mounts a file system until the test ends, and returns its directory.
+// onAdd, which may be nil, is called when root has been added. If FUSE cannot
+// be mounted the test is skipped, or fails in CI.
 func Mount(t testing.TB, root fs.InodeEmbedder, onAdd func(context.Context)) (dir string) {
 	t.Helper()
 	return mount(t, root, &fs.Options{OnAdd: onAdd})
@@ -41,8 +42,8 @@ func mount(t testing.TB, root fs.InodeEmbedder, o *fs.Options) (dir string) {
 	return dir
 }
 
-// MountLoopback mounts a file system that shows the directory below, as Mount does. node
-// makes the root of that, an fs.LoopbackNode with something of its own.
+// MountLoopback mounts a file system that shows the directory below, as Mount
+// does. node creates its root, an fs.LoopbackNode with additional behaviour.
 func MountLoopback(t testing.TB, below string, node func(*fs.LoopbackRoot) fs.InodeEmbedder) (dir string) {
 	t.Helper()
 	top := &fs.LoopbackRoot{Path: below}
@@ -50,8 +51,8 @@ func MountLoopback(t testing.TB, below string, node func(*fs.LoopbackRoot) fs.In
 	return Mount(t, top.RootNode, nil)
 }
 
-// MountRemembered mounts a file system that shows the directory below, as Mount does, to be
-// read only. The kernel remembers for an hour what it has learnt of names and attributes.
+// MountRemembered mounts a file system that shows the directory below, as Mount
+// does, read-only. The kernel caches names and attributes for an hour.
 func MountRemembered(t testing.TB, below string) (dir string) {
 	t.Helper()
 	root, err := fs.NewLoopbackRoot(below)
@@ -65,13 +66,13 @@ func MountRemembered(t testing.TB, below string) (dir string) {
 	})
 }
 
-// file is asked for all that is written, where the kernel would otherwise write to the
-// file below by itself (FOPEN_PASSTHROUGH).
+// file receives all writes, which the kernel could otherwise pass directly to
+// the underlying file (FOPEN_PASSTHROUGH).
 type file struct{ *fs.LoopbackFile }
 
 func (file) PassthroughFd() (int, bool) { return -1, false }
 
-// Open opens a file of a loopback file system that is asked for all that is written.
+// Open opens a file of a loopback file system that receives all writes.
 func Open(ctx context.Context, n *fs.LoopbackNode, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
 	f, opened, errno := n.Open(ctx, flags)
 	if errno != 0 {
@@ -80,7 +81,7 @@ func Open(ctx context.Context, n *fs.LoopbackNode, flags uint32) (fs.FileHandle,
 	return file{f.(*fs.LoopbackFile)}, opened, 0
 }
 
-// Create makes and opens a file as Open does.
+// Create creates and opens a file as Open does.
 func Create(ctx context.Context, n *fs.LoopbackNode, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
 	node, f, opened, errno := n.Create(ctx, name, flags, mode, out)
 	if errno != 0 {
@@ -108,8 +109,9 @@ func (r *repeating) Readdir(context.Context) (fs.DirStream, syscall.Errno) {
 	return fs.NewListDirStream(list), 0
 }
 
-// MountRepeating mounts, as Mount does, a directory of files that hold their names. It lists
-// each name twice, as directories of FUSE and NFS do that change while they are read.
+// MountRepeating mounts, as Mount does, a directory of files that contain their
+// names. It lists each name twice, as FUSE and NFS directories do that change
+// while they are read.
 func MountRepeating(t testing.TB, names ...string) (dir string) {
 	t.Helper()
 	root := &repeating{names: names}

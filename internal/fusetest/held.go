@@ -9,8 +9,9 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// MountHeld mounts a file system that shows the directory below, as Mount does. Before each
-// write, rename, unlink, rmdir and setattr it calls before with that word, and waits for it.
+// MountHeld mounts a file system that shows the directory below, as Mount does.
+// Before each write, rename, unlink, rmdir and setattr it calls before with
+// that word, and waits for its return.
 func MountHeld(t testing.TB, below string, before func(call string)) (dir string) {
 	t.Helper()
 	return MountLoopback(t, below, func(top *fs.LoopbackRoot) fs.InodeEmbedder {

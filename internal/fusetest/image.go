@@ -9,11 +9,11 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// imageNode is of a file system that keeps no times of change.
+// imageNode is a node of a file system that has no ctime.
 type imageNode struct{ fs.LoopbackNode }
 
-// MountImage mounts a file system that shows the directory below as a read-only image does,
-// as Mount does: the time of a file's last change is that of its data.
+// MountImage mounts a file system that shows the directory below as a read-only
+// image does, as Mount does: a file's ctime equals its mtime.
 func MountImage(t testing.TB, below string) (dir string) {
 	t.Helper()
 	return MountLoopback(t, below, func(top *fs.LoopbackRoot) fs.InodeEmbedder {

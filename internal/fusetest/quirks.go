@@ -12,21 +12,25 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// Quirks are what a file system does otherwise than those of the kernel's own disks.
+// Quirks are deviations of a file system from those of the kernel's local file
+// systems.
 type Quirks struct {
-	// Statfs answers statfs(2) in the place of the file system below. Nil: it does not.
+	// Statfs answers statfs(2) in place of the underlying file system, unless
+	// it is nil.
 	Statfs func(out *fuse.StatfsOut) syscall.Errno
-	// RenameOpen is the error of renaming a file that is open, as in gcsfuse. 0: there is none.
+	// RenameOpen is the error of renaming an open file, as in gcsfuse. 0: none.
 	RenameOpen syscall.Errno
-	// Rename and Unlink are the errors of renaming and removing any file. 0: there is none.
+	// Rename and Unlink are the errors of renaming and removing any file. 0:
+	// none.
 	Rename, Unlink syscall.Errno
 
-	// InOrder, unless 0, is the error of all writes but at a file's end, of reading a file that is
-	// open for writing, and of setting a size, as in goofys.
+	// InOrder, unless 0, is the error of all writes except at a file's end, of
+	// reading a file that is open for writing, and of setting a size, as in
+	// goofys.
 	InOrder syscall.Errno
 
 	mu   sync.Mutex
-	open map[string]int // by path below
+	open map[string]int // keyed by the underlying path
 }
 
 // MountQuirks mounts a file system that shows the directory below, as Mount does.
@@ -61,7 +65,8 @@ type quirkFile struct {
 	file
 	node *quirkNode
 	path string
-	// written is where the file ends, if it is open for writing; else it is negative.
+	// written is the end of the file if it is open for writing; otherwise it is
+	// negative.
 	written atomic.Int64
 }
 

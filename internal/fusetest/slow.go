@@ -11,19 +11,20 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// slowCall is what a call takes that asks a server.
+// slowCall is the duration of a call to a server.
 const slowCall = 5 * time.Millisecond
 
-// SlowCalls are the calls of a slow file system. Opens are those that make files, too.
+// SlowCalls counts the calls of a slow file system. Opens include those that
+// create files.
 type SlowCalls struct{ Lookups, Opens, Renames AtOnce }
 
-// AtOnce counts how many calls of a kind are under way.
+// AtOnce counts the concurrent calls of a kind.
 type AtOnce struct{ now, most atomic.Int32 }
 
-// Most is how many were under way at once, at most, since the last Forget.
+// Most returns the maximum number of concurrent calls since the last Forget.
 func (c *AtOnce) Most() int { return int(c.most.Load()) }
 
-// Forget begins the counting anew.
+// Forget resets the maximum.
 func (c *AtOnce) Forget() { c.most.Store(0) }
 
 func (c *AtOnce) take() {
@@ -34,8 +35,9 @@ func (c *AtOnce) take() {
 	time.Sleep(slowCall)
 }
 
-// MountSlowly mounts a file system that shows the directory below, as Mount does. Looking a
-// name up, opening, making and renaming a file take some milliseconds each.
+// MountSlowly mounts a file system that shows the directory below, as Mount
+// does. Looking up a name, opening, creating and renaming a file take some
+// milliseconds each.
 func MountSlowly(t testing.TB, below string) (dir string, calls *SlowCalls) {
 	t.Helper()
 	calls = new(SlowCalls)

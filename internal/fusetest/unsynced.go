@@ -9,15 +9,16 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 )
 
-// unsyncedNode is of a file system that answers fsync(2) as a test wants.
+// unsyncedNode is a node of a file system that answers fsync(2) as a test
+// requires.
 type unsyncedNode struct {
 	fs.LoopbackNode
 	sync func(name string) syscall.Errno
 }
 
-// MountUnsynced mounts a file system that shows the directory below, as Mount does. Nothing is
-// synced: what fsync(2) of a file of a name returns is up to sync, which several goroutines may
-// call at once.
+// MountUnsynced mounts a file system that shows the directory below, as Mount
+// does. Nothing is synced: sync decides what fsync(2) returns for a file with
+// the given name, and may be called concurrently.
 func MountUnsynced(t testing.TB, below string, sync func(name string) syscall.Errno) (dir string) {
 	t.Helper()
 	return MountLoopback(t, below, func(top *fs.LoopbackRoot) fs.InodeEmbedder {

@@ -8,8 +8,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 )
 
-// odd is a file or directory with extended attributes that others do not have: one that cannot
-// be read, and one in the file system's own namespace.
+// odd is a file or directory with two additional extended attributes: one that
+// cannot be read, and one in the file system's own namespace.
 type odd struct {
 	fs.LoopbackNode
 	unreadable, private string
@@ -54,9 +54,9 @@ func tooSmall(dest, value []byte) syscall.Errno {
 	return 0
 }
 
-// MountOddXattrs mounts, as Mount does, a file system that shows the directory below. All
-// entries have two more extended attributes: reading the one is an input/output error, and the
-// other has the value "v".
+// MountOddXattrs mounts, as Mount does, a file system that shows the directory
+// below. All entries have two additional extended attributes: reading
+// unreadable is an input/output error, and private has the value "v".
 func MountOddXattrs(t testing.TB, below, unreadable, private string) (dir string) {
 	t.Helper()
 	return MountLoopback(t, below, func(top *fs.LoopbackRoot) fs.InodeEmbedder {

@@ -1,22 +1,22 @@
-// Package inherited says which of the standard descriptors were closed when the process
-// was started. Before any Go code runs, Go's runtime opens /dev/null in their place:
-// input then looks empty, and output that goes nowhere looks written. The runtime's
-// /dev/null looks like one that was given to the process, so C code looks before the
-// runtime does.
+// Package inherited reports which of the standard descriptors were closed when
+// the process started. Before any Go code runs, Go's runtime opens /dev/null in
+// their place: then input looks empty, and lost output looks written. The
+// runtime's /dev/null cannot be distinguished from one that the process
+// inherited, so C code checks before the runtime starts.
 package inherited
 
 // State is the state of a standard descriptor at the start of the process.
 type State int
 
-// The states.
+// The possible states.
 const (
 	// Given: the descriptor was open.
 	Given State = iota
 	// Missing: the descriptor was closed.
 	Missing
-	// Unsure: the descriptor is /dev/null, open for reading and writing. The runtime
-	// opens that, and some programs hand it down. This state occurs only without C
-	// code.
+	// Unsure: the descriptor is /dev/null, open for reading and writing. The
+	// runtime opens it that way, and some programs pass it on. This state
+	// occurs only in binaries without C code.
 	Unsure
 )
 

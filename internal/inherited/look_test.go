@@ -23,8 +23,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// What was closed is told from a /dev/null that was given, however that is open;
-// without C code, from one that is open for one of both only.
+// A closed descriptor is distinguished from an inherited /dev/null, however
+// that was opened; without C code, only from one that is open for either
+// reading or writing.
 func TestLook(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

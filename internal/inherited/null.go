@@ -5,8 +5,8 @@ import "golang.org/x/sys/unix"
 // nullMajor and nullMinor are the number of /dev/null (null(4)).
 const nullMajor, nullMinor = 1, 3
 
-// isNull reports whether a descriptor is /dev/null, open as the runtime opens it in the
-// place of a closed descriptor (checkfds in runtime/fds_unix.go).
+// isNull reports whether a descriptor is /dev/null, opened as the runtime opens
+// it in place of a closed descriptor (checkfds in runtime/fds_unix.go).
 func isNull(fd int) bool {
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR {

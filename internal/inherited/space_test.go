@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// Too little address space ends in one line, and not in a trace of the runtime.
+// A lack of address space ends the program with one line, not with a stack
+// trace of the runtime.
 func TestTooLittleAddressSpace(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -2,6 +2,6 @@
 
 package inherited
 
-// lookedAtStart returns that nothing is known: without C code nothing runs before the
-// runtime.
+// lookedAtStart always returns known false: without C code nothing runs before
+// the runtime.
 func lookedAtStart(int) (missing, known bool) { return false, false }

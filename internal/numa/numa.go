@@ -1,6 +1,6 @@
-// Package numa brings memory and threads to one node of a machine that has several: to the
-// one that a device is on. Memory of another node is read and written over the link between
-// processors, which is narrower than a fast device.
+// Package numa places memory and threads on one NUMA node of a machine: the
+// node that a device is attached to. Memory of another node is accessed over
+// the link between processors, which is slower than a fast device.
 package numa
 
 import (
@@ -14,20 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sysfs is where the kernel shows its devices.
+// Sysfs is the directory in which the kernel shows its devices.
 const Sysfs = "/sys"
 
-// Node is a node of this machine. A nil Node is of no importance: its methods do nothing
-// else than what they are given.
+// Node is a NUMA node of this machine. The methods of a nil Node have no effect
+// on placement.
 type Node struct {
 	number int
 	cpus   unix.CPUSet
 }
 
-// Of returns a node by its number, as the kernel names it under sysfs, which is normally
-// /sys. It is nil where that does not matter or is not known: for a number below 0, on a
-// machine with one node, and where this process may run on none of the node's processors, or
-// on few of them beside those of other nodes.
+// Of returns the node with the given number in sysfs, which is normally /sys.
+// It returns nil if the node does not matter or is not known: for a negative
+// number, on a machine with one node, and if this process may run on none of
+// the node's processors, or on few of them compared with other nodes.
 func Of(sysfs string, number int) *Node {
 	var allowed unix.CPUSet
 	if unix.SchedGetaffinity(0, &allowed) != nil {
@@ -36,7 +36,7 @@ func Of(sysfs string, number int) *Node {
 	return of(sysfs, number, &allowed)
 }
 
-// of is Of for a process that may run on the allowed processors.
+// of implements Of for a process that may run on the allowed processors.
 func of(sysfs string, number int, allowed *unix.CPUSet) *Node {
 	base := filepath.Join(sysfs, "devices/system/node")
 	nodes := len(Numbers(filepath.Join(base, "online")))
@@ -49,8 +49,9 @@ func of(sysfs string, number int, allowed *unix.CPUSet) *Node {
 			n.cpus.Set(cpu)
 		}
 	}
-	// A cpuset or taskset(1) may leave two processors here and sixteen elsewhere. To have all
-	// work crowd on two costs more than the way to another node.
+	// A cpuset or taskset(1) may allow two processors here and sixteen
+	// elsewhere. Crowding all work on two costs more than the path to another
+	// node.
 	here := n.cpus.Count()
 	if elsewhere := allowed.Count() - here; here == 0 || elsewhere > fewerTimes*here*(nodes-1) {
 		return nil
@@ -58,10 +59,11 @@ func of(sysfs string, number int, allowed *unix.CPUSet) *Node {
 	return n
 }
 
-// fewerTimes is how many times as many processors each other node may have on average.
+// fewerTimes is the maximum average ratio of allowed processors of other nodes
+// to those of this one.
 const fewerTimes = 2
 
-// Number is the node's number, or -1 of a nil Node.
+// Number returns the node's number, or -1 for a nil Node.
 func (n *Node) Number() int {
 	if n == nil {
 		return -1
@@ -69,17 +71,18 @@ func (n *Node) Number() int {
 	return n.number
 }
 
-// Prefer calls f, in which memory that is touched first comes from the node as far as that
-// has any (set_mempolicy(2), MPOL_PREFERRED), on a thread that ends with the call. It returns
-// when f has. Where the kernel refuses the policy, or the user has given this process another,
-// as by numactl(8), f runs without.
+// Prefer calls f on a thread of its own, on which memory that is first touched
+// is allocated from the node if it has any free (set_mempolicy(2),
+// MPOL_PREFERRED). It returns when f has returned. If the kernel refuses the
+// policy, or the user has set another for this process, for example with
+// numactl(8), f runs without it.
 func (n *Node) Prefer(f func() error) error {
 	if n == nil {
 		return f()
 	}
 	ended := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for good: other goroutines have no such policy
+		runtime.LockOSThread() // never unlocked: the thread ends, because other goroutines must not inherit the policy
 		if !hasPolicy() {
 			var nodes unix.CPUSet // a set of nodes has the same form
 			nodes.Set(n.number)
@@ -90,16 +93,16 @@ func (n *Node) Prefer(f func() error) error {
 	return <-ended
 }
 
-// hasPolicy reports whether the calling thread's memory comes from certain nodes already.
+// hasPolicy reports whether the calling thread already has a memory policy.
 func hasPolicy() bool {
 	var mode int32
 	_, _, errno := unix.Syscall6(unix.SYS_GET_MEMPOLICY, uintptr(unsafe.Pointer(&mode)), 0, 0, 0, 0, 0)
 	return errno == 0 && mode != unix.MPOL_DEFAULT
 }
 
-// Stay keeps the calling goroutine on a thread of its own, which runs on the node's
-// processors (sched_setaffinity(2)), until it ends; the thread ends with it. Where the kernel
-// refuses that, the goroutine stays as it is.
+// Stay binds the calling goroutine to a thread of its own, which runs on the
+// node's processors (sched_setaffinity(2)), until it ends; the thread ends with
+// it. If the kernel refuses that, the affinity is unchanged.
 func (n *Node) Stay() {
 	if n == nil {
 		return
@@ -110,8 +113,8 @@ func (n *Node) Stay() {
 	}
 }
 
-// Numbers reads a list such as 0-3,8 from a file of sysfs. It is empty where the file has
-// none.
+// Numbers parses a list such as 0-3,8 from a file in sysfs. It returns an empty
+// list if the file has none.
 func Numbers(path string) (list []int) {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -39,8 +39,8 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// A process that is confined to few processors of the device's node, and to many of others, is
-// not confined to the few: its workers would have no more than these.
+// A process that may use few processors of the device's node, and many of
+// others, is not restricted to the few, which would be too few for its workers.
 func TestFewProcessorsOfANode(t *testing.T) {
 	for _, c := range []struct {
 		online, here string
@@ -54,7 +54,7 @@ func TestFewProcessorsOfANode(t *testing.T) {
 		{"0-1", "0-1", 2, 0},
 		{"0-7", "0-15", 128, 0},
 		{"0-7", "0-1", 128, -1},
-		{"0-8", "0-71", 72, 0}, // eight nodes of memory alone
+		{"0-8", "0-71", 72, 0}, // eight nodes with memory only
 	} {
 		var allowed unix.CPUSet
 		for cpu := range c.allowed {
@@ -67,7 +67,7 @@ func TestFewProcessorsOfANode(t *testing.T) {
 	}
 }
 
-// On a machine with one node all goes on as if there were no nodes.
+// On a machine with one node everything works as if there were no nodes.
 func TestNilNode(t *testing.T) {
 	var n *Node
 	ran := false
@@ -94,7 +94,8 @@ func eachNode(t *testing.T, test func(t *testing.T, n *Node)) {
 	}
 }
 
-// preferred counts by node the pages that are touched first within Prefer.
+// preferred returns how many pages that are first touched within Prefer are on
+// each node.
 func preferred(t *testing.T, n *Node) (byNode map[int]int) {
 	b, err := unix.Mmap(-1, 0, preferredPages*unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -123,7 +124,8 @@ func TestPreferredMemoryIsOfTheNode(t *testing.T) {
 	})
 }
 
-// A process that numactl(8) has bound to the memory of certain nodes gets none of others.
+// A process that numactl(8) has bound to the memory of certain nodes gets
+// memory of no others.
 func TestBoundMemoryIsNotOfTheNode(t *testing.T) {
 	const bound = "GDRCP_TEST_BOUND"
 	if at, err := strconv.Atoi(os.Getenv(bound)); err == nil {
@@ -139,7 +141,7 @@ func TestBoundMemoryIsNotOfTheNode(t *testing.T) {
 		self.Env = append(os.Environ(), bound+"="+strconv.Itoa(n.Number()))
 		ended := make(chan error)
 		go func() {
-			runtime.LockOSThread() // for good: the thread, and what it starts, has the policy
+			runtime.LockOSThread() // never unlocked: the thread, and threads that it starts, have the policy
 			var nodes unix.CPUSet
 			nodes.Set(n.Number())
 			if err := unix.SetMemPolicy(unix.MPOL_BIND, &nodes); err != nil {
@@ -172,7 +174,7 @@ func TestGoroutineStaysOnTheNode(t *testing.T) {
 		if err := <-ended; err != nil || stayed != n.cpus {
 			t.Errorf("may run on %v, want %v (%v)", stayed, n.cpus, err)
 		}
-		// No other goroutine inherits that.
+		// No other goroutine inherits the policy.
 		for range 8 {
 			go func() { ended <- unix.SchedGetaffinity(0, &after) }()
 			if err := <-ended; err != nil || after != before {

@@ -1,7 +1,7 @@
-// Package pattern decides which paths a command line's path with wildcards stands for.
-// The rules of path.Match hold for each part of the path, with a shell's brackets: see
-// ForMatch. As in a shell, a name that begins with a dot matches only a part that begins
-// with a dot.
+// Package pattern matches paths with the wildcards of a command line. The rules
+// of path.Match apply to each component of the path, with a shell's brackets:
+// see ForMatch. As in a shell, a name that begins with a dot is matched only by
+// a component that begins with a dot.
 package pattern
 
 import (
@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// Is reports whether a path of a command line has wildcards, and so may stand for other
-// paths.
+// Is reports whether a command line's path has wildcards, and so may stand for
+// other paths.
 func Is(path string) bool { return strings.ContainsAny(path, "*?[") }
 
-// Matches is path.Match part by part, except that a dot at the beginning of a name
-// matches only a dot, and that nothing matches the names "." and "..". Repeated slashes
-// count as one.
+// Matches applies path.Match to each component, except that a dot at the
+// beginning of a name is matched only by a dot, and that nothing matches the
+// names "." and "..". Repeated slashes count as one.
 func Matches(pattern, name string) bool {
 	patterns, names := Parts(pattern), Parts(name)
 	if len(patterns) != len(names) || strings.HasPrefix(pattern, "/") != strings.HasPrefix(name, "/") {
@@ -29,15 +29,17 @@ func Matches(pattern, name string) bool {
 	return true
 }
 
-// MatchesPart is Matches for one part of a path. pattern and name must differ.
+// MatchesPart is Matches for one component of a path. pattern and name must
+// differ.
 func MatchesPart(pattern, name string) bool {
 	ok, err := path.Match(ForMatch(pattern), name)
 	return err == nil && ok && name != "." && name != ".." && !strings.ContainsRune(name, 0) && (name[0] != '.' || pattern[0] == '.')
 }
 
-// ForMatch writes a shell's pattern as path.Match and fs.Glob read it. In a shell (POSIX,
-// 2.14.1) a bracket is negated by ! as well, and a ] that comes first in it is a member.
-// Without that, [!a] would stand for ! and a.
+// ForMatch converts a shell's pattern to the syntax of path.Match and fs.Glob.
+// In a shell (POSIX, 2.14.1) a bracket may also be negated with !, and a ] that
+// comes first in it is a member. Without the conversion, [!a] would match ! and
+// a.
 func ForMatch(pattern string) string {
 	var b strings.Builder
 	inBracket := false
@@ -64,7 +66,7 @@ func ForMatch(pattern string) string {
 	return b.String()
 }
 
-// Parts returns the parts between slashes, without empty ones.
+// Parts returns the components between slashes, without empty ones.
 func Parts(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 }

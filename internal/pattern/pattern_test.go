@@ -14,7 +14,7 @@ func TestMatches(t *testing.T) {
 		{"d/[!a-c]/[!x]", "d/d/y", true},
 		{"d/[!a-c]/[!x]", "d/b/y", false},
 		{"d/[!a-c]/[!x]", "d/d/x", false},
-		{"[!.]*", ".hidden", false}, // the dot must stand in the pattern
+		{"[!.]*", ".hidden", false}, // the pattern must contain the dot
 		{"[!a]*", ".hidden", false},
 		{".[!a]*", ".hidden", true},
 		{`\[!t]`, "[!t]", true},
@@ -27,8 +27,8 @@ func TestMatches(t *testing.T) {
 		{"[!]a]", "]", false},
 		{"[!]a]", "b", true},
 		{`[\]!]`, "!", true},
-		{"[!]", "!", false}, // it has no end
-		{"[", "[", true},    // its letters
+		{"[!]", "!", false}, // it is not terminated
+		{"[", "[", true},    // taken literally
 		{"[!", "a", false},
 		{"*", "..", false},
 	} {
@@ -38,7 +38,7 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// The form for path.Match is its own form.
+// Converting a converted pattern changes nothing.
 func FuzzForMatch(f *testing.F) {
 	for _, seed := range []string{"[!a]*", "[]a]", `\[!a]`, "[!]a]/[^b]", "[", `a\`, "[[!t]"} {
 		f.Add(seed)

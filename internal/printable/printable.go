@@ -1,4 +1,4 @@
-// Package printable makes texts safe to show.
+// Package printable escapes text for display.
 package printable
 
 import (
@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text makes a text of any origin safe for a terminal and a log: one line, in which
-// everything but printable characters of UTF-8 is escaped as in Go.
+// Text makes a text of any origin safe for a terminal or a log: one line, in
+// which everything except printable UTF-8 characters is escaped as in Go.
 func Text(s string) string {
 	clean := true
 	for i, r := range s {

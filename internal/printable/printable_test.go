@@ -20,8 +20,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// Whatever there is to tell, it is printable and in one line, and what is so
-// already stays as it is.
+// Every result is printable and one line, and a text that already is both is
+// unchanged.
 func FuzzText(f *testing.F) {
 	for _, s := range []string{"", "plain", "a\nb", "\x1b[2J\xff", "\u202egpj", "\uFFFD"} {
 		f.Add(s)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bind mounts a directory a second time.
+// bind bind-mounts a directory.
 func bind(t *testing.T, from, to string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -28,7 +28,8 @@ func bind(t *testing.T, from, to string) {
 	})
 }
 
-// Where a directory lies does not depend on the mount by which it is reached.
+// The location of a directory does not depend on the mount through which it is
+// reached.
 func TestBindMounts(t *testing.T) {
 	dir := tree(t, map[string]string{"data/b@": "DIR/out", "data/c/name": "C", "out/name": "O", "data/key": ""})
 	bind(t, dir+"/data", dir+"/outer")
@@ -50,7 +51,7 @@ func TestBindMounts(t *testing.T) {
 	}
 }
 
-// A directory of which another mount is the path now is another one.
+// If another mount now covers the path of a directory, it is another directory.
 func TestHoldAnewByAnotherMount(t *testing.T) {
 	dir := tree(t, map[string]string{"a/name": "A", "b/name": "B"})
 	before := hold(t, wants(dir, "rw a"), nil)
@@ -62,14 +63,14 @@ func TestHoldAnewByAnotherMount(t *testing.T) {
 	if got := nameIn(s.Dir(dir + "/a")); got != "B" || s.Dir(dir+"/a") == before.Dir(dir+"/a") {
 		t.Errorf("read anew it is %q", got)
 	}
-	bind(t, dir+"/b", dir+"/a") // the same directory by another mount, which may be read-only
+	bind(t, dir+"/b", dir+"/a") // the same directory through another mount, which may be read-only
 	if hold(t, wants(dir, "rw a"), s).Dir(dir+"/a") == s.Dir(dir+"/a") {
 		t.Error("the mount before stays in use")
 	}
 }
 
-// A part of a directory that is mounted a second time is still a part of it, and
-// what is mounted below a directory lies there, too.
+// A part of a directory that is mounted a second time is still a part of it,
+// and mounts below a directory belong to it.
 func TestPartsThatAreMounted(t *testing.T) {
 	dir := tree(t, map[string]string{
 		"a/sub dir/b@": "DIR/out", "a/sub dir/c/name": "C", "a/sub dir/key": "", "out/name": "O", "etc/keys/key": "", "a/etc/": "", "d/e/": "",

@@ -22,11 +22,11 @@ type mounts []mount
 type mount struct {
 	id    uint64
 	dev   string // major:minor of the file system
-	root  string // the directory of the file system that the mount shows
+	root  string // the directory of the file system that is mounted
 	point string // the path of the mount
 }
 
-// mountsHere returns the present mounts.
+// mountsHere returns the current mounts.
 func mountsHere() (mounts, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -45,8 +45,8 @@ func mountsHere() (mounts, error) {
 	return all, nil
 }
 
-// unescape decodes the kernel's form of blanks and backslashes: \ and three octal
-// digits.
+// unescape decodes the kernel's escapes of blanks and backslashes: \ and three
+// octal digits.
 func unescape(s string) string {
 	var out []byte
 	for i := 0; i < len(s); i++ {
@@ -62,8 +62,7 @@ func unescape(s string) string {
 	return string(out)
 }
 
-// below returns the rest of path p if it leads to or below the directory dir. Both are
-// clean.
+// below returns the rest of path p if p is dir or below it. Both are clean.
 func below(p, dir string) (rest string, ok bool) {
 	if dir == "/" || p == dir {
 		return strings.TrimPrefix(p, dir), true
@@ -71,10 +70,10 @@ func below(p, dir string) (rest string, ok bool) {
 	return strings.CutPrefix(p, dir+"/")
 }
 
-// above lists a directory, given by its descriptor, and all directories above it, up to
-// the root of this process. It does so for each mount that shows the directory, first
-// for the one through which it was reached. Above the root of a mount it goes on at the
-// mount point.
+// above lists a directory, given by its descriptor, and all its parents, up to
+// the root of this process. It does so for each mount that shows the directory,
+// first for the one through which it was reached. At the root of a mount it
+// continues at the mount point.
 func (m mounts) above(dir int) ([]place, error) {
 	c := climb{mounts: m, met: make(map[place]bool)}
 	err := c.up(dir)
@@ -96,22 +95,22 @@ func (m mounts) above(dir int) ([]place, error) {
 	return c.places, err
 }
 
-// climb is the way up from a directory, through all mounts.
+// climb is the walk up from a directory, through all mounts.
 type climb struct {
 	mounts mounts
 	places []place
 	ahead  []sight
-	met    map[place]bool // the places at which it entered a mount
+	met    map[place]bool // the places at which it has entered a mount
 }
 
-// sight is a directory at another path, which may be hidden there.
+// sight is a directory at another path, where it may be hidden.
 type sight struct {
 	path  string
 	place place
 }
 
-// elsewhere finds the other paths to a directory. A kernel before 5.8 does not report
-// through which mount the directory was reached; then that is unknown.
+// elsewhere finds the other paths to a directory. Kernels before 5.8 do not
+// report through which mount the directory was reached; then that is unknown.
 func (c *climb) elsewhere(dir int, st status) {
 	if c.met[st.place] {
 		return

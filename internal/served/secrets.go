@@ -8,7 +8,7 @@ import (
 	"gdrcp/internal/fsys"
 )
 
-// ReachedError is the error of a file with secrets that a client can reach.
+// ReachedError is the error for a file with secrets that a client can access.
 type ReachedError struct {
 	File     string
 	Key, Dir string // the key that opens the directory
@@ -19,10 +19,10 @@ func (e *ReachedError) Error() string {
 	return fmt.Sprintf("%s holds secrets, and it or what leads to it lies below %s, which key %s opens", strconv.Quote(e.File), strconv.Quote(e.Dir), e.Key)
 }
 
-// Guard checks that no client reaches a file with secrets: neither the file at the end
-// of the path nor a directory or link on the way to it may lie below a directory of the
-// set. Otherwise the error is a *ReachedError. Guard returns how many names (hard
-// links) the file has: nobody can tell where the other names are.
+// Guard checks that no client can access a file with secrets: neither the file
+// nor any directory or link on its path may be below a directory of the set.
+// Otherwise the error is a *ReachedError. Guard returns the number of the
+// file's hard links, because the locations of the others cannot be determined.
 func (s *Set) Guard(file string) (names int, err error) {
 	path := file
 	if path == "" || path[0] != '/' {
@@ -30,7 +30,7 @@ func (s *Set) Guard(file string) (names int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		path = dir + "/" + path // not cleaned: after a link the kernel takes .. from the link's target
+		path = dir + "/" + path // not cleaned: after a link the kernel resolves .. from the link's target
 	}
 	held := make(map[place]*entry)
 	for _, path := range s.paths() {

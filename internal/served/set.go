@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Want is a directory that a key opens.
+// Want is a directory that a key gives access to.
 type Want struct {
-	Key      string // its name
+	Key      string // the key's name
 	Path     string // absolute and clean
 	Writable bool
 }
 
-// Dir is a directory that is held open, or the error that explains why there is none.
-// It stays the same Dir as long as the same directory is held for its path.
+// Dir is a directory that is held open, or the error that prevents it. It
+// remains the same Dir as long as the same directory is held for its path.
 type Dir struct {
 	path  string
 	place place
@@ -31,8 +31,9 @@ type Dir struct {
 	err   error
 }
 
-// Open returns the directory for one session, which closes it. It does not follow the
-// path again. If no directory is held, the error, a *fs.PathError, says why.
+// Open returns the directory for one session, which closes it. It does not
+// resolve the path again. If no directory is held, the error is a *fs.PathError
+// with the reason.
 func (d *Dir) Open() (*os.Root, error) {
 	if d.err != nil {
 		return nil, d.err
@@ -40,8 +41,8 @@ func (d *Dir) Open() (*os.Root, error) {
 	return d.root.OpenRoot(".")
 }
 
-// HasMoved reports whether the directory that is held is not at its path any more. Sessions
-// continue in it all the same.
+// HasMoved reports whether the held directory is no longer at its path.
+// Sessions continue to use it all the same.
 func (d *Dir) HasMoved() bool {
 	if d.err != nil {
 		return false
@@ -54,21 +55,22 @@ func (d *Dir) HasMoved() bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || err == nil && !os.SameFile(held, now)
 }
 
-// Err returns why the directory is not held, or nil.
+// Err returns the reason why the directory is not held, or nil.
 func (d *Dir) Err() error { return d.err }
 
-// entry is a directory of a Set, and the keys that open it.
+// entry is a directory of a Set.
 type entry struct {
 	dir      *Dir
 	writable bool
-	key      string // the first key that opens it, or the first that opens it for writing
-	// Used while a set is made: links has the places above each directory in which
-	// there was a link on the way, and above the places above the directory itself.
+	key      string // the first key for it, or the first that may write to it
+	// Used while a set is made: links has the parents of each directory that
+	// contained a link on the path, and above has the parents of the directory
+	// itself.
 	links [][]place
 	above []place
 }
 
-// Set is the directories of all keys. It does not change.
+// Set holds the directories of all keys. It is immutable.
 type Set struct {
 	dirs   map[string]*entry // by path
 	mounts mounts
@@ -83,13 +85,13 @@ type Nested struct {
 	OuterKey, OuterPath string
 }
 
-// Hold opens the wanted directories. If one cannot be opened, its Dir has the error,
-// and the others are open. before is the present set, or nil: Hold takes over a
-// directory that before holds for the same path, and follows no link that lies below a
-// directory that before, or an earlier set, had open for writing. Where this process or
-// the machine has no descriptors or memory left, Hold returns that error: it says
-// nothing about a directory. Hold blocks for as long as file systems take. The caller
-// ends the set with Close.
+// Hold opens the wanted directories. If one cannot be opened, its Dir has the
+// error, and the others are open. before is the current set, or nil: Hold takes
+// over a directory that before holds for the same path, and follows no link
+// below a directory that before, or an earlier set, had open for writing. If
+// this process or the machine has run out of descriptors or memory, Hold
+// returns that error, which is not the fault of a directory. Hold may block on
+// file systems. The caller closes the set.
 func Hold(wanted []Want, before *Set) (*Set, error) {
 	mounts, err := mountsHere()
 	if err != nil {
@@ -112,7 +114,7 @@ func Hold(wanted []Want, before *Set) (*Set, error) {
 		if err != nil {
 			e.refuse(err)
 		} else if before.heldAs(e) != nil {
-			e.letGo() // at once: takeOver needs no second descriptor of it
+			e.letGo() // immediately, because takeOver needs no second descriptor for it
 		}
 	}
 	s.refusePlanted(before)
@@ -147,7 +149,7 @@ func (s *Set) fits() error {
 
 func (s *Set) paths() []string { return slices.Sorted(maps.Keys(s.dirs)) }
 
-// freeOf returns how many components of a path may be links: those that do not lie
+// freeOf returns how many components of a path may be links: those that are not
 // below the path of a writable directory.
 func (s *Set) freeOf(path string) int {
 	const all = unix.PathMax
@@ -168,7 +170,7 @@ func (s *Set) freeOf(path string) int {
 	return all
 }
 
-// open opens the directory, and notes the way to it.
+// open opens the directory, and records the path to it.
 func (e *entry) open(free int, mounts mounts) error {
 	fd, err := follow(e.dir.path, free, func(dir int, link bool) error {
 		if !link {
@@ -186,7 +188,7 @@ func (e *entry) open(free int, mounts mounts) error {
 	if err != nil {
 		return err
 	}
-	if e.above, err = mounts.above(fd); err != nil { // such as something that is no directory; opening that could block
+	if e.above, err = mounts.above(fd); err != nil { // for example if it is not a directory; opening that could block
 		return err
 	}
 	e.dir.place, e.dir.mount = st.place, st.mount
@@ -194,19 +196,19 @@ func (e *entry) open(free int, mounts mounts) error {
 	return err
 }
 
-// refuse takes the directory out of service, because of err.
+// refuse marks the directory as unavailable, because of err.
 func (e *entry) refuse(err error) {
 	e.letGo()
 	e.dir.err = &fs.PathError{Op: "open", Path: e.dir.path, Err: err}
 }
 
-// letGo closes the directory that open has opened.
+// letGo closes the directory that open opened.
 func (e *entry) letGo() {
 	e.dir.close()
 	e.dir.root = nil
 }
 
-// writable lists the directories that are open for writing, by place.
+// writable lists the directories that are open for writing, keyed by place.
 func (s *Set) writable() map[place]*entry {
 	found := make(map[place]*entry)
 	if s == nil {
@@ -221,9 +223,9 @@ func (s *Set) writable() map[place]*entry {
 	return found
 }
 
-// refusePlanted gives up directories that were reached by a link below a writable
-// directory, even if that directory is given up, too: nobody can know which of the two
-// was there first.
+// refusePlanted refuses directories that were reached through a link below a
+// writable directory, even if that directory is refused, too: it cannot be
+// determined which of the two existed first.
 func (s *Set) refusePlanted(before *Set) {
 	s.once = before.writable()
 	if before != nil {
@@ -242,7 +244,7 @@ func (s *Set) refusePlanted(before *Set) {
 	}
 }
 
-// firstIn returns the nearest of the entries that lie at one of the places.
+// firstIn returns the nearest of the entries that are at one of the places.
 func firstIn(entries map[place]*entry, places []place) *entry {
 	for _, p := range places {
 		if e := entries[p]; e != nil {
@@ -252,8 +254,8 @@ func firstIn(entries map[place]*entry, places []place) *entry {
 	return nil
 }
 
-// findNested notes the directories below a writable directory, and drops the notes that
-// only this needed.
+// findNested records the directories below a writable directory, and drops the
+// data that only this needed.
 func (s *Set) findNested() {
 	writable := s.writable()
 	for _, path := range s.paths() {
@@ -267,8 +269,9 @@ func (s *Set) findNested() {
 	}
 }
 
-// heldAs returns the Dir by which the set, which may be nil, holds the directory that e
-// has found at its path. It returns nil where the set holds none, or another one.
+// heldAs returns the Dir by which the set, which may be nil, holds the
+// directory that e has found at its path. It returns nil if the set holds none,
+// or another one.
 func (s *Set) heldAs(e *entry) *Dir {
 	if s == nil || e.dir.err != nil {
 		return nil
@@ -280,7 +283,7 @@ func (s *Set) heldAs(e *entry) *Dir {
 	return old.dir
 }
 
-// takeOver keeps the Dirs of directories that before holds already.
+// takeOver keeps the Dirs of directories that before already holds.
 func (s *Set) takeOver(before *Set) {
 	for _, e := range s.dirs {
 		if d := before.heldAs(e); d != nil {
@@ -293,11 +296,11 @@ func (s *Set) takeOver(before *Set) {
 func (s *Set) Dir(path string) *Dir { return s.dirs[path].dir }
 
 // Nested lists the directories below others that are served for writing, in the
-// order of paths. The caller does not change it.
+// order of paths. The caller must not change it.
 func (s *Set) Nested() []Nested { return s.nested }
 
-// Missing lists the keys, one for each directory that is not held, and why, in
-// the order of paths.
+// Missing lists the directories that are not held, in the order of paths: one
+// key for each, and the reason.
 func (s *Set) Missing() (keys []string, why []error) {
 	for _, path := range s.paths() {
 		if e := s.dirs[path]; e.dir.err != nil {
@@ -307,8 +310,8 @@ func (s *Set) Missing() (keys []string, why []error) {
 	return keys, why
 }
 
-// Close closes the directories that next, which may be nil, has not taken over. A
-// session that has opened a directory keeps it.
+// Close closes the directories that next, which may be nil, has not taken over.
+// Sessions that have opened a directory can continue to use it.
 func (s *Set) Close(next *Set) {
 	for path, e := range s.dirs {
 		if next != nil && next.dirs[path] != nil && next.dirs[path].dir == e.dir {

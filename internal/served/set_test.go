@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tree makes files (content by path, "name/" being a directory and "name@" a
-// link to what is its content) in a folder of its own. DIR stands for that.
+// tree creates files (content by path; "name/" is a directory and "name@" a
+// link whose target is the content) in a new directory. DIR stands for that
+// directory.
 func tree(t *testing.T, files map[string]string) (dir string) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -46,7 +47,8 @@ func add(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// wants reads "rw PATH" and "ro PATH", below dir; the key is named like the path.
+// wants parses "rw PATH" and "ro PATH", below dir; the key is named like the
+// path.
 func wants(dir string, lines ...string) (all []Want) {
 	for _, line := range lines {
 		rights, path, _ := strings.Cut(line, " ")
@@ -65,7 +67,7 @@ func hold(t *testing.T, wanted []Want, before *Set) *Set {
 	return s
 }
 
-// nameIn is what the file "name" in a held directory says.
+// nameIn returns the content of the file "name" in a held directory.
 func nameIn(d *Dir) string {
 	r, err := d.Open()
 	if err != nil {
@@ -79,8 +81,8 @@ func nameIn(d *Dir) string {
 	return string(b)
 }
 
-// What keys open, and what of it is refused because a client could have laid the
-// way to it.
+// Which directories are held, and which are refused because a client could have
+// made the path to them.
 func TestHold(t *testing.T) {
 	const planted = "planted"
 	for _, c := range []struct {
@@ -165,7 +167,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// A fifo in the place of a directory blocks nobody.
+// A FIFO in place of a directory blocks nobody.
 func TestHoldFifo(t *testing.T) {
 	dir := tree(t, nil)
 	if err := syscall.Mkfifo(dir+"/fifo", 0o600); err != nil {
@@ -176,7 +178,7 @@ func TestHoldFifo(t *testing.T) {
 	}
 }
 
-// The links of proc(5) lead where the kernel has them lead.
+// The kernel determines the targets of links in proc(5).
 func TestHoldByProc(t *testing.T) {
 	dir := tree(t, map[string]string{"a/": ""})
 	f, err := os.Open(dir + "/a")
@@ -184,7 +186,7 @@ func TestHoldByProc(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := os.Remove(dir + "/a"); err != nil { // the text of the link leads nowhere
+	if err := os.Remove(dir + "/a"); err != nil { // the text of the link no longer leads anywhere
 		t.Fatal(err)
 	}
 	path := "/proc/self/fd/" + strconv.Itoa(int(f.Fd()))
@@ -193,7 +195,7 @@ func TestHoldByProc(t *testing.T) {
 	}
 }
 
-// What is held stays what it was, whatever is put in its place.
+// A held directory does not change, whatever is put in its place.
 func TestHeldDirectory(t *testing.T) {
 	dir := tree(t, map[string]string{"a/b/name": "B", "out/name": "O"})
 	s := hold(t, wants(dir, "rw a", "ro a/b"), nil)
@@ -205,12 +207,12 @@ func TestHeldDirectory(t *testing.T) {
 	if got := nameIn(inner); got != "B" {
 		t.Errorf("it is %q", got)
 	}
-	// To read the keys anew does not follow the link, either.
+	// Reading the keys again does not follow the link, either.
 	again := hold(t, wants(dir, "rw a", "ro a/b"), s)
 	if !errors.Is(again.Dir(dir+"/a/b").Err(), errPlanted) || again.Dir(dir+"/a") != s.Dir(dir+"/a") {
 		t.Errorf("%v", again.Dir(dir+"/a/b").Err())
 	}
-	// Nor where the outer key has been taken away, however often they are read then.
+	// Nor if the outer key has been removed, however often they are read then.
 	last := s
 	for range 3 {
 		last = hold(t, wants(dir, "ro a/b"), last)
@@ -229,8 +231,8 @@ func TestHeldDirectory(t *testing.T) {
 	}
 }
 
-// Another directory of the same path is taken when the keys are read anew, and
-// nothing else is opened anew.
+// Another directory at the same path is opened when the keys are read again,
+// and nothing else is reopened.
 func TestHoldAnew(t *testing.T) {
 	dir := tree(t, map[string]string{"a/name": "A", "b/name": "B"})
 	before := hold(t, wants(dir, "rw a", "rw b", "rw c"), nil)
@@ -249,7 +251,7 @@ func TestHoldAnew(t *testing.T) {
 		t.Error("the same directory is the same Dir, and another one is not")
 	}
 	before.Close(s)
-	if now := descriptors(t); now != open+1 { // b is exchanged, c is new
+	if now := descriptors(t); now != open+1 { // b is replaced, c is new
 		t.Errorf("%d descriptors, and %d before", now, open)
 	}
 	s.Close(nil)
@@ -267,7 +269,7 @@ func descriptors(t *testing.T) int {
 	return len(names)
 }
 
-// A way that fails leaves nothing open.
+// A failed Hold leaves nothing open.
 func TestHoldLeavesNothingOpen(t *testing.T) {
 	dir := tree(t, map[string]string{"a/b@": "DIR/out", "out/name": "O", "file": "", "loop@": "loop", "l@": "a/b", "a/c/d/": ""})
 	open := descriptors(t)
@@ -293,8 +295,9 @@ func TestNested(t *testing.T) {
 	}
 }
 
-// Many directories leave sessions no descriptors: that is told at once.
-// limitDescriptors lets this process have so many files open, until the test ends.
+// Many directories leave no descriptors for sessions: that is reported
+// immediately. limitDescriptors sets the limit of open files until the test
+// ends.
 func limitDescriptors(t *testing.T, most uint64) {
 	t.Helper()
 	var was unix.Rlimit
@@ -311,7 +314,7 @@ func limitDescriptors(t *testing.T, most uint64) {
 	}
 }
 
-// manyWants wants directories of these numbers.
+// manyWants wants the directories with these numbers.
 func manyWants(dir string, from, to int) (all []Want) {
 	for i := from; i < to; i++ {
 		all = append(all, Want{Path: dir + "/" + strconv.Itoa(i)})
@@ -330,8 +333,8 @@ func TestTooManyDirectories(t *testing.T) {
 	}
 }
 
-// A second set needs room only for what is new. Where there is none, it is not made,
-// and the first one stays as it is.
+// A second set needs room only for new directories. Without room it is not
+// made, and the first one is unchanged.
 func TestHoldAnewWithFewDescriptors(t *testing.T) {
 	files := make(map[string]string)
 	for i := range 200 {
@@ -358,14 +361,15 @@ func TestHoldAnewWithFewDescriptors(t *testing.T) {
 	}
 }
 
-// Files with secrets are neither below what is served nor reached through it.
+// Files with secrets are neither below a served directory nor reached through
+// one.
 func TestGuard(t *testing.T) {
 	files := map[string]string{
 		"a/b/x": "", "etc/x": "", "etc/y": "", "a/up@": "DIR/etc/x", "link@": "a/b/x", "dir@": "a/b", "b/x": "", "far@": "a/../etc/x",
 	}
 	for _, c := range []struct {
 		file  string
-		by    string // the key that reaches it
+		by    string // the key that can access it
 		wants []string
 	}{
 		{"etc/x", "", []string{"rw a", "ro b"}},

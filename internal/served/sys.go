@@ -17,16 +17,16 @@ func scarce(err error) bool {
 	return fsys.LacksDescriptors(err) || errors.Is(err, unix.ENOMEM)
 }
 
-// place identifies a directory, whatever the path to it.
+// place identifies a directory, independent of the path to it.
 type place struct {
 	major, minor uint32
 	inode        uint64
 }
 
-// status holds the attributes of a file that the package needs.
+// status has the attributes of a file that the package needs.
 type status struct {
 	place
-	mount uint64 // through which it was reached; 0 on a kernel older than 5.8
+	mount uint64 // the mount through which it was reached; 0 on kernels before 5.8
 	mode  uint16 // S_IF...
 	names uint32 // hard links
 }
@@ -46,10 +46,10 @@ func statusOf(fd int) (status, error) {
 	return s, nil
 }
 
-// maxDepth bounds the way up, as the length of paths does.
+// maxDepth bounds the walk up, as PATH_MAX does.
 const maxDepth = unix.PathMax / 2
 
-// up goes from a directory to the root of this process.
+// up walks from a directory to the root of this process.
 func (c *climb) up(dir int) error {
 	st, err := statusOf(dir)
 	if err != nil {
@@ -83,7 +83,7 @@ func (c *climb) up(dir int) error {
 	return unix.ENAMETOOLONG
 }
 
-// openRoot opens a directory for use, given a descriptor that only marks its place.
+// openRoot opens a directory for use, given an O_PATH descriptor.
 func openRoot(fd int) (*os.Root, error) {
 	r, err := os.OpenRoot(fsys.DescriptorPath(fd))
 	if at, ok := err.(*fs.PathError); ok && at.Err != unix.ENOENT { // ENOENT would mean that /proc is missing

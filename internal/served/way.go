@@ -10,11 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errPlanted is the error of a path that the holder of a key could have made.
+// errPlanted is the error for a path that the holder of a key could have made.
 var errPlanted = errors.New("its path goes through a link below a directory that a read-write key opens or has opened")
 
 const (
-	// pathFlags open a file or link only to mark its place, which needs no right to it.
+	// pathFlags open a file or link without access to its data, which needs no
+	// permission on it.
 	pathFlags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	// dirFlags are only for directories. They trigger an automount.
 	dirFlags = pathFlags | unix.O_DIRECTORY
@@ -26,20 +27,20 @@ type step struct {
 	plain bool // must not be a link
 }
 
-// way follows a path as the kernel does (path_resolution(7)), but one component at a
-// time.
+// way resolves a path as the kernel does (path_resolution(7)), but one
+// component at a time.
 type way struct {
-	at    int // the place reached so far
+	at    int // descriptor of the place reached so far
 	ahead []step
 	links int
-	// look is called for each name, with the directory in which it is looked up, and
-	// whether it is a link that will be followed. Its error ends the way.
+	// look is called for each name, with the directory in which it is looked
+	// up, and whether it is a link that will be followed. Its error ends the
+	// walk.
 	look func(dir int, link bool) error
 }
 
-// follow goes along an absolute path and returns a descriptor that marks the place at
-// its end (O_PATH). The caller closes it. After the first free components nothing may
-// be a link.
+// follow resolves an absolute path and returns an O_PATH descriptor of its end.
+// The caller closes it. After the first free components nothing may be a link.
 func follow(path string, free int, look func(dir int, link bool) error) (fd int, err error) {
 	w := way{look: look}
 	for name := range strings.SplitSeq(path, "/") {
@@ -61,7 +62,7 @@ func follow(path string, free int, look func(dir int, link bool) error) (fd int,
 	return w.at, nil
 }
 
-// move goes on at a descriptor.
+// move continues at a descriptor.
 func (w *way) move(to int) {
 	fsys.CloseQuietly(w.at)
 	w.at = to
@@ -102,7 +103,7 @@ func (w *way) take(next step) error {
 	return nil
 }
 
-// takeLink goes on at the target of a link, which is given by its descriptor.
+// takeLink continues at the target of a link, given by its descriptor.
 func (w *way) takeLink(link int, next step) error {
 	if next.plain {
 		return errPlanted
@@ -145,8 +146,8 @@ func (w *way) takeLink(link int, next step) error {
 	return err
 }
 
-// byKernel reports whether dir is a directory of proc(5). Nobody makes the links there,
-// and they lead elsewhere than their text says.
+// byKernel reports whether dir is a directory of proc(5). Users cannot create
+// links there, and the links lead elsewhere than their text says.
 func byKernel(dir int) (bool, error) {
 	var st unix.Statfs_t
 	if err := fsys.Uninterrupted(func() error { return unix.Fstatfs(dir, &st) }); err != nil {

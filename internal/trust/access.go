@@ -16,7 +16,7 @@ const (
 	MaxSessionsOfKey = 1 << 16
 )
 
-// ErrAccess is the error of a line of an access file that makes no sense.
+// ErrAccess is the error for an invalid line of an access file.
 var ErrAccess = errors.New("access file")
 
 // Permit is an access file's entry for a key.
@@ -24,24 +24,24 @@ type Permit struct {
 	Key
 	Root     string // absolute and clean; the holder of the key sees it as "/"
 	ReadOnly bool
-	// RequireEncrypt: only sessions with encrypted data are admitted.
+	// RequireEncrypt admits only sessions with encrypted data.
 	RequireEncrypt bool
-	// AllAttributes: who reads files gets their extended attributes of all namespaces, and not
-	// only those of user.
+	// AllAttributes lets a client that reads files read their extended
+	// attributes of all namespaces, not only of user.
 	AllAttributes bool
-	MaxSessions   int // at once; 0: no bound of the key's own
-	// BytesPerSecond bounds the data of all of the key's sessions together, in both
-	// directions; 0: no bound.
+	MaxSessions   int // concurrently; 0: no limit for this key
+	// BytesPerSecond limits the total data rate of all of the key's sessions,
+	// in both directions; 0: no limit.
 	BytesPerSecond int64
 }
 
-// Access is the content of an access file. It does not change.
+// Access is the parsed content of an access file. It is immutable.
 type Access struct {
 	permits []Permit // in the order of the file
 	byID    map[string]int
 }
 
-// Find returns what a key may do.
+// Find returns the permit of a key.
 func (a *Access) Find(id string) (Permit, bool) {
 	i, ok := a.byID[id]
 	if !ok {
@@ -54,20 +54,20 @@ func (a *Access) Find(id string) (Permit, bool) {
 // list.
 func (a *Access) Permits() []Permit { return a.permits }
 
-// ReadAccess reads an access file: a line for each key, of
+// ReadAccess reads an access file. It has a line for each key, of the form
 //
 //	ID SECRET ro|rw ROOT [max-sessions=N] [rate=SIZE] [require-encrypt] [all-attributes]
 //
-// The secret is in base64. ROOT is absolute. If it has blanks or characters that do not
-// print, it is in double quotes as in Go. rate is bytes a second, with an optional K,
-// M, G or T for powers of 1024. Empty lines are ignored, and so is everything from a
-// word that begins with # on. An error names the file and the line. Of the line itself
-// it repeats only a well-formed id. A file that others may read or write is a
-// PermissiveError.
+// The secret is in base64. ROOT is absolute. If it contains blanks or
+// unprintable characters, it is in double quotes as in Go. rate is in bytes per
+// second, with an optional K, M, G or T for powers of 1024. Empty lines are
+// ignored, and so is everything after a word that begins with #. An error names
+// the file and the line, but repeats nothing of the line except a well-formed
+// id. If others may read or write the file, the error is a PermissiveError.
 func ReadAccess(path string) (*Access, error) { return readAccess(path, trusted) }
 
-// InspectAccess is ReadAccess for showing a file, not for admitting clients by it: root
-// may look at a file of any owner.
+// InspectAccess is ReadAccess for displaying a file, not for admitting clients:
+// root may inspect a file of any owner.
 func InspectAccess(path string) (*Access, error) { return readAccess(path, anybody) }
 
 func readAccess(path string, of owners) (*Access, error) {
@@ -99,7 +99,7 @@ func parseAccess(name string, data []byte) (*Access, error) {
 	return a, nil
 }
 
-// parsePermit reads a line; ok says that the line has a permit.
+// parsePermit parses a line; ok is true if the line has a permit.
 func parsePermit(line string) (p Permit, ok bool, err error) {
 	var id, secret, rights string
 	id, line = word(line)
@@ -128,7 +128,7 @@ func parsePermit(line string) (p Permit, ok bool, err error) {
 	return p, true, nil
 }
 
-// word takes the first word off a line.
+// word splits the first word off a line.
 func word(line string) (first, rest string) {
 	line = strings.TrimLeft(line, blanks)
 	if i := strings.IndexAny(line, blanks); i >= 0 {
@@ -139,7 +139,7 @@ func word(line string) (first, rest string) {
 
 const blanks = " \t\r"
 
-// root takes ROOT off a line.
+// root splits ROOT off a line.
 func root(line string) (dir, rest string, err error) {
 	line = strings.TrimLeft(line, blanks)
 	if strings.HasPrefix(line, `"`) {
@@ -162,7 +162,7 @@ func root(line string) (dir, rest string, err error) {
 	return filepath.Clean(dir), rest, nil
 }
 
-// limits reads the words that may follow ROOT.
+// limits parses the words that may follow ROOT.
 func (p *Permit) limits(line string) error {
 	seen := make(map[string]bool)
 	for {
@@ -205,7 +205,7 @@ func (p *Permit) limits(line string) error {
 	}
 }
 
-// parseRate reads bytes a second, as 500M or 1GiB.
+// parseRate parses bytes per second, such as 500M or 1GiB.
 func parseRate(text string) (int64, error) {
 	bad := errors.New("rate is not a size of at least 1K, like 500M or 1GiB")
 	digits := strings.TrimRight(text, "BKMGTi")

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// testSecret is a secret that depends on n, and its text.
+// testSecret returns a secret that depends on n, and its text.
 func testSecret(n byte) (s Secret, text string) {
 	var b [SecretBytes]byte
 	for i := range b {
@@ -118,7 +118,7 @@ func TestAppendAccess(t *testing.T) {
 	if st, err := os.Stat(path); err != nil || st.Mode() != 0o600 {
 		t.Errorf("%v, %v", st, err)
 	}
-	// What people wrote stays, and a missing end of line is made up for.
+	// Existing text is kept, and a missing newline at the end is added.
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +152,7 @@ func TestAppendAccess(t *testing.T) {
 	}
 }
 
-// The name of an access file may be a link: it stays one.
+// The name of an access file may be a link, which is kept.
 func TestAppendAccessThroughALink(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Symlink(dir+"/real", dir+"/link"); err != nil {
@@ -172,7 +172,7 @@ func TestAppendAccessThroughALink(t *testing.T) {
 	}
 }
 
-// A link to nothing is not followed: it may lead anywhere.
+// A dangling link is not followed: it may lead anywhere.
 func TestAppendAccessThroughALinkToNothing(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Symlink(dir+"/real", dir+"/link"); err != nil {
@@ -187,7 +187,7 @@ func TestAppendAccessThroughALinkToNothing(t *testing.T) {
 	}
 }
 
-// Who holds the lock keeps nobody waiting longer than he wants to.
+// A caller does not wait for the lock longer than it wants to.
 func TestAppendAccessToALockedFile(t *testing.T) {
 	path := writePrivate(t, "", 0o600)
 	f, err := os.Open(path)
@@ -205,8 +205,8 @@ func TestAppendAccessToALockedFile(t *testing.T) {
 	}
 }
 
-// That a directory cannot be synced, because it cannot be read, does not look
-// as if the key was not added.
+// If a directory cannot be synced, because it cannot be read, the error does
+// not look as if the key was not added.
 func TestAppendAccessUnsynced(t *testing.T) {
 	const nobody = 65534
 	dir := t.TempDir()
@@ -216,8 +216,8 @@ func TestAppendAccessUnsynced(t *testing.T) {
 	var err error
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if os.Geteuid() == 0 { // who reads everything
-			runtime.LockOSThread() // and with this goroutine the thread ends
+		if os.Geteuid() == 0 { // root can read everything
+			runtime.LockOSThread() // the thread ends with this goroutine
 			if err = syscall.Setfsuid(nobody); err != nil {
 				return
 			}
@@ -233,7 +233,7 @@ func TestAppendAccessUnsynced(t *testing.T) {
 	}
 }
 
-// Of keys that are added at the same time none is lost.
+// If keys are added concurrently, none is lost.
 func TestAppendAccessAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "access")
 	const many = 20
@@ -257,7 +257,8 @@ func TestAppendAccessAtOnce(t *testing.T) {
 	}
 }
 
-// What is read is what would be written, and no line is too odd for an error.
+// An access file that parses is written back the same, and no line causes a
+// panic.
 func FuzzAccess(f *testing.F) {
 	_, secret := testSecret(1)
 	f.Add("# x\na " + secret + " rw /d\nb " + secret + " ro \"/d e\" max-sessions=3 rate=5M # yes\n")

@@ -17,7 +17,7 @@ import (
 	"gdrcp/internal/dirsync"
 )
 
-// Check returns an error if the permit, once written, could not be read back.
+// Check returns an error if the permit could not be parsed after it is written.
 func (p *Permit) Check() error {
 	got, ok, err := parsePermit(p.line())
 	if err == nil && (!ok || got != *p) {
@@ -35,9 +35,9 @@ func (p *Permit) WriteLine(w io.Writer) error {
 	return err
 }
 
-// lockPatience is how long AppendAccess waits for another process that has the file
-// locked, and lockInterval is the time between two tries. Any process that can open the
-// file can lock it forever, so the wait needs a bound.
+// lockPatience is how long AppendAccess waits for another process that holds
+// the lock, and lockInterval is the time between two attempts. Any process that
+// can open the file can lock it forever, so the wait needs a bound.
 const (
 	lockPatience = 10 * time.Second
 	lockInterval = 10 * time.Millisecond
@@ -46,13 +46,14 @@ const (
 // ErrUnsynced: an access file has the key, but may lose it if the host crashes.
 var ErrUnsynced = errors.New("the key was added, but may not be on the disk yet")
 
-// AppendAccess adds a key to an access file, or makes the file, readable for its owner
-// only. A new file belongs to this user; an existing file keeps its owner, and root may
-// add to it. A reader sees the whole old file or the whole new one. If several
-// processes add keys at once, no key is lost: each process waits for the others until
-// ctx ends, 10 s at most. A file that is broken, that has the key, or that is a link to
-// nothing stays as it is, and AppendAccess returns an error. After ErrUnsynced the file
-// has the key.
+// AppendAccess adds a key to an access file, or creates the file, readable only
+// for its owner. A new file belongs to this user; an existing file keeps its
+// owner, and root may add to it. A reader sees either the whole old file or the
+// whole new one. If several processes add keys concurrently, no key is lost:
+// each process waits for the others until ctx ends, at most 10 s. A file that
+// is invalid, that already has the key, or that is a dangling link is not
+// changed, and AppendAccess returns an error. After ErrUnsynced the file has
+// the key.
 func AppendAccess(ctx context.Context, path string, p Permit) error {
 	if err := p.Check(); err != nil {
 		return err
@@ -83,8 +84,8 @@ func AppendAccess(ctx context.Context, path string, p Permit) error {
 	return replace(f, path, data)
 }
 
-// resolve follows links, so that AppendAccess does not replace a link. It refuses a
-// link that leads nowhere: root would make a file wherever the link points.
+// resolve follows links, so that AppendAccess does not replace a link. It
+// refuses a dangling link: root would create a file wherever the link points.
 func resolve(path string) (string, error) {
 	at, err := filepath.EvalSymlinks(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -97,9 +98,10 @@ func resolve(path string) (string, error) {
 	return filepath.Join(dir, filepath.Base(path)), err
 }
 
-// lockAccess opens the file, or makes an empty one, and waits until no other process
-// adds to it. The lock is on the file that has the name: if the file was replaced during
-// the wait, lockAccess waits for the new file. path is resolved.
+// lockAccess opens the file, or creates an empty one, and waits until no other
+// process adds to it. The lock is on the file that has the name: if the file
+// was replaced during the wait, lockAccess waits for the new file. path is
+// resolved.
 func lockAccess(ctx context.Context, path string) (*os.File, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockPatience,
 		fmt.Errorf("%s has been locked by another process for %s", strconv.Quote(path), lockPatience))
@@ -117,14 +119,14 @@ func lockAccess(ctx context.Context, path string) (*os.File, error) {
 	}
 }
 
-// lockNow is lockAccess without waiting: it returns nil if the file is locked or was
-// just replaced.
+// lockNow is lockAccess without waiting. It returns nil if the file is locked
+// or was just replaced.
 func lockNow(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		f, err = os.OpenFile(path, os.O_RDONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if errors.Is(err, fs.ErrExist) {
-			return nil, nil // another process has made it
+			return nil, nil // another process has created it
 		}
 	}
 	if err != nil {
@@ -147,8 +149,8 @@ func lockNow(path string) (*os.File, error) {
 	return f, nil
 }
 
-// replace writes a new file beside the old one and gives it the old one's owner, mode
-// and name.
+// replace writes a new file in the same directory, with the old file's owner
+// and mode, and renames it to the old file's name.
 func replace(old *os.File, path string, data []byte) error {
 	st, err := old.Stat()
 	if err != nil {

@@ -7,13 +7,14 @@ import (
 	"github.com/flynn/noise"
 )
 
-// ErrRefused is the error of a peer that did not prove that it has the key. It does not
-// say whether the peer lacks the secret, no key has the name, or somebody changed the
-// messages.
+// ErrRefused is the error for a peer that did not prove that it has the key. It
+// does not reveal whether the peer lacks the secret, no key has the name, or
+// the messages were modified.
 var ErrRefused = errors.New("the key was refused")
 
-// Lengths of the two messages of a handshake, beside the key's name: an
-// ephemeral key and a tag (Noise, section 7.3: e, then an empty sealed payload).
+// Lengths of the two messages of a handshake, without the key's name: an
+// ephemeral key and a tag (Noise, section 7.3: e, then an empty sealed
+// payload).
 const (
 	handshakeBytes = 32 + 16
 	// MaxOpeningBytes bounds the first message, with a length and a name.
@@ -33,12 +34,12 @@ func newState(initiator bool, prologue []byte, id string, secret Secret) (*noise
 	})
 }
 
-// Opening is the client's half of a handshake that has begun.
+// Opening is the client's half of a handshake in progress.
 type Opening struct{ state *noise.HandshakeState }
 
-// Open begins a handshake. The message is for the peer: the length and the name of the
-// key in the clear, then Noise's first message. prologue is everything that both ends
-// have sent before, in order.
+// Open begins a handshake. It returns the message for the peer: the length and
+// the name of the key in the clear, then Noise's first message. prologue is
+// everything that both ends have sent before, in order.
 func Open(k Key, prologue []byte) (*Opening, []byte, error) {
 	if err := CheckID(k.ID); err != nil {
 		return nil, nil, err
@@ -55,7 +56,7 @@ func Open(k Key, prologue []byte) (*Opening, []byte, error) {
 	return &Opening{state}, message, nil
 }
 
-// Finish takes the peer's answer, which proves that it has the key.
+// Finish processes the peer's answer, which proves that it has the key.
 func (o *Opening) Finish(answer []byte) (*Session, error) {
 	payload, toPeer, fromPeer, err := o.state.ReadMessage(nil, answer)
 	if err != nil || len(payload) != 0 || toPeer == nil {
@@ -64,13 +65,15 @@ func (o *Opening) Finish(answer []byte) (*Session, error) {
 	return newSession(true, toPeer, fromPeer, o.state.ChannelBinding())
 }
 
-// Answer is the server's half: it takes a client's first message and makes the second.
-// Only the first message that a client seals with the Session proves that it has the
-// key: the handshake's first message may be a recording.
+// Answer is the server's half: it processes a client's first message and
+// creates the second. Only the first message that a client seals with the
+// Session proves that it has the key: the handshake's first message may be a
+// recording.
 //
-// find returns the secret of a name. For an unknown name it always returns the same
-// secret, which nobody has: Answer does the same work with it and takes as long, so
-// that names cannot be guessed. The error is ErrRefused, after a text for the log.
+// find returns the secret of a name. For an unknown name it always returns the
+// same secret, which nobody has: Answer does the same work with it and takes as
+// long, so that names cannot be probed. The error wraps ErrRefused, with
+// details for the log.
 func Answer(message, prologue []byte, find func(id string) (Secret, bool)) (id string, answer []byte, s *Session, err error) {
 	if len(message) == 0 || len(message) > MaxOpeningBytes || len(message) != 1+int(message[0])+handshakeBytes {
 		return "", nil, nil, fmt.Errorf("%w: a first message of %d bytes", ErrRefused, len(message))
@@ -81,7 +84,7 @@ func Answer(message, prologue []byte, find func(id string) (Secret, bool)) (id s
 		return "", nil, nil, fmt.Errorf("%w: not the name of a key", ErrRefused)
 	}
 	secret, known := find(id)
-	if secret == (Secret{}) { // all zeros, which everybody knows
+	if secret == (Secret{}) { // all zeros, which is no secret
 		return id, nil, nil, fmt.Errorf("%w: there is no secret for %q", ErrRefused, id)
 	}
 	state, err := newState(false, prologue, id, secret)

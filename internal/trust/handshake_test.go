@@ -91,7 +91,7 @@ func TestRefusedHandshakes(t *testing.T) {
 	}
 }
 
-// TestEveryBitCounts changes every bit of both messages in turn.
+// TestEveryBitCounts flips every bit of both messages in turn.
 func TestEveryBitCounts(t *testing.T) {
 	k := newKey(t, "k")
 	find := func(id string) (trust.Secret, bool) { return k.Secret, id == "k" }
@@ -109,7 +109,8 @@ func TestEveryBitCounts(t *testing.T) {
 		}
 		_, answer, s, err := trust.Answer(first, nil, find)
 		if inFirst {
-			// An ephemeral key has a bit that X25519 ignores (RFC 7748, section 5), but the transcript has it.
+			// X25519 ignores one bit of an ephemeral key (RFC 7748, section 5),
+			// but the transcript includes it.
 			if err == nil {
 				t.Fatalf("bit %d of the first message does not count", bit)
 			}
@@ -158,7 +159,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(first)
 	f.Add(first[:20])
 	for n := range 256 {
-		f.Add(append([]byte{byte(n)}, bytes.Repeat([]byte("k"), n+len(first)-2)...)) // as long as it says
+		f.Add(append([]byte{byte(n)}, bytes.Repeat([]byte("k"), n+len(first)-2)...)) // as long as its length says
 	}
 	f.Fuzz(func(t *testing.T, message []byte) {
 		_, answer, s, err := trust.Answer(message, nil, func(id string) (trust.Secret, bool) { return k.Secret, id == "k" })

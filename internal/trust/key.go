@@ -8,16 +8,17 @@ import (
 	"unique"
 )
 
-// ErrBadKey is the error of an unusable key, or of an unusable name of a key.
+// ErrBadKey is the error for an invalid key, or an invalid name of a key.
 var ErrBadKey = errors.New("bad key")
 
 // SecretBytes is the length of a secret.
 const SecretBytes = 32
 
-// Secret is known to both ends of a copy and nobody else. No formatting shows it. In an
-// unexported field fmt calls no methods, and prints the values that it finds, but it
-// follows at most one pointer there; the bytes are behind two pointers. Secrets with
-// the same bytes are equal. The zero Secret is all zeros, which no key has.
+// Secret is known only to the two ends of a copy. No formatting prints it. For
+// an unexported field fmt calls no methods, and prints the values that it
+// finds, but it follows at most one pointer there; therefore the bytes are
+// behind two pointers. Secrets with the same bytes are equal. The zero Secret
+// is all zeros, which no key has.
 type Secret struct {
 	bytes unique.Handle[unique.Handle[[SecretBytes]byte]]
 }
@@ -48,8 +49,8 @@ func (Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("secret")) }
 // MarshalText keeps secrets out of JSON and similar formats.
 func (Secret) MarshalText() ([]byte, error) { return nil, errors.New("a secret must not be written") }
 
-// Key is a secret and the name by which a server finds it. The name is no
-// secret: it travels in the clear.
+// Key is a secret and the name by which a server finds it. The name is not
+// secret: it is sent in the clear.
 type Key struct {
 	ID     string
 	Secret Secret
@@ -61,8 +62,8 @@ func (k Key) IsZero() bool { return k == Key{} }
 // MaxIDBytes bounds the name of a key.
 const MaxIDBytes = 64
 
-// CheckID refuses a text that cannot be the name of a key, which is 1 to 64 letters,
-// digits, dots, dashes and underscores.
+// CheckID refuses an invalid name of a key. A name has 1 to 64 letters, digits,
+// dots, dashes and underscores.
 func CheckID(id string) error {
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 	foreign := func(r rune) bool { return !strings.ContainsRune(letters, r) }
@@ -72,7 +73,7 @@ func CheckID(id string) error {
 	return nil
 }
 
-// NewKey makes a key of that name with a random secret.
+// NewKey returns a key with the given name and a random secret.
 func NewKey(id string) (Key, error) {
 	k := Key{ID: id}
 	if err := CheckID(id); err != nil {
@@ -82,8 +83,8 @@ func NewKey(id string) (Key, error) {
 	return k, nil
 }
 
-// RandomSecret makes a random secret. Without randomness the program ends
-// (crypto/rand.Read).
+// RandomSecret returns a random secret. If no randomness is available the
+// program ends (crypto/rand.Read).
 func RandomSecret() Secret {
 	var b [SecretBytes]byte
 	_, _ = rand.Read(b[:]) // never fails

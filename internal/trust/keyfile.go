@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// keyMagic begins a key file and names its version.
+	// keyMagic begins a key file and includes its version.
 	keyMagic = "gdrcp-key-1"
-	// maxKeyFileBytes is room for the longest key, and for blanks.
+	// maxKeyFileBytes has room for the longest key, and for blanks.
 	maxKeyFileBytes = 4 << 10
 )
 
-// ErrKeyFile is the error of a file that is no key file.
+// ErrKeyFile is the error for a file that is not a key file.
 var ErrKeyFile = errors.New("not a key file")
 
-// ReadKeyFile reads the file of one key: a line "gdrcp-key-1 ID SECRET" with the secret
-// in base64. A file that others may read or write is a PermissiveError. No error
-// repeats the content of the file.
+// ReadKeyFile reads the file of one key: a line "gdrcp-key-1 ID SECRET" with
+// the secret in base64. If others may read or write the file, the error is a
+// PermissiveError. No error includes the content of the file.
 func ReadKeyFile(path string) (Key, error) {
 	data, err := readPrivate(path, maxKeyFileBytes, trusted)
 	if err != nil {
@@ -74,8 +74,8 @@ func parseKey(data []byte) (k Key, err error) {
 
 func encodeSecret(s Secret) string { return base64.StdEncoding.EncodeToString(s.Bytes()) }
 
-// decodeSecret accepts only the spelling of encodeSecret. Its error says nothing about
-// the text.
+// decodeSecret accepts only the spelling that encodeSecret produces. Its error
+// does not include the text.
 func decodeSecret(text string) (s Secret, err error) {
 	b, err := base64.StdEncoding.Strict().DecodeString(text)
 	if err != nil || len(b) != SecretBytes || base64.StdEncoding.EncodeToString(b) != text {

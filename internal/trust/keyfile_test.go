@@ -20,7 +20,7 @@ func newTestKey(t testing.TB, id string) Key {
 	return k
 }
 
-// writePrivate makes a file with the mode, whatever the umask is.
+// writePrivate creates a file with the given mode, regardless of the umask.
 func writePrivate(t testing.TB, content string, mode os.FileMode) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
@@ -109,7 +109,7 @@ func TestFileOfSomebodyElse(t *testing.T) {
 	}
 }
 
-// Root adds to the file of the user who serves, and leaves it to that user.
+// Root adds to a file of the user who runs the server, who remains its owner.
 func TestRootAddsToSomebodysFile(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to give a file away")
@@ -136,7 +136,7 @@ func TestRootAddsToSomebodysFile(t *testing.T) {
 	}
 }
 
-// What is no regular file is refused, and not waited for.
+// A file that is not regular is refused without blocking.
 func TestFifoAsKeyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
@@ -149,8 +149,8 @@ func TestFifoAsKeyFile(t *testing.T) {
 	}
 }
 
-// A secret shows in no way of printing what has it, in unexported fields neither:
-// of what is in those fmt calls no methods.
+// No way of printing a value reveals a secret in it, even in unexported fields,
+// for which fmt calls no methods.
 func TestSecretsAreNotPrinted(t *testing.T) {
 	k := newTestKey(t, "x")
 	p := Permit{Key: k, Root: "/r"}
@@ -176,7 +176,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	}
 }
 
-// Secrets are what their bytes are, and these are the caller's own.
+// Secrets are equal if their bytes are, and callers get copies.
 func TestSecretBytes(t *testing.T) {
 	raw := [SecretBytes]byte{1, 31: 9}
 	s, same := NewSecret(raw), NewSecret(raw)
@@ -193,7 +193,7 @@ func TestSecretBytes(t *testing.T) {
 	}
 }
 
-// A key that is read is one that would be written so.
+// A key that is read is written back the same.
 func FuzzKeyFile(f *testing.F) {
 	f.Add("gdrcp-key-1 x AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n")
 	f.Add("gdrcp-key-2 x y")

@@ -10,11 +10,12 @@ import (
 	"syscall"
 )
 
-// ErrPermissive is the error of a file with secrets that users other than its owner may
-// read or write, or that has the wrong owner.
+// ErrPermissive is the error for a file with secrets that users other than its
+// owner may read or write, or that has the wrong owner.
 var ErrPermissive = errors.New("others may read or write a file with secrets")
 
-// PermissiveError says what is wrong with such a file. It is an ErrPermissive.
+// PermissiveError describes the problem with such a file. It is an
+// ErrPermissive.
 type PermissiveError struct {
 	Path string
 	Mode fs.FileMode // permission bits
@@ -34,7 +35,7 @@ func (e *PermissiveError) Error() string {
 // Unwrap returns ErrPermissive.
 func (e *PermissiveError) Unwrap() error { return ErrPermissive }
 
-// Remedy returns the command that remedies the problem.
+// Remedy returns the command that fixes the problem.
 func (e *PermissiveError) Remedy() string {
 	if e.Foreign {
 		return "chown " + strconv.Itoa(os.Geteuid()) + " " + strconv.Quote(e.Path)
@@ -42,20 +43,21 @@ func (e *PermissiveError) Remedy() string {
 	return "chmod 600 " + strconv.Quote(e.Path)
 }
 
-// owners says whose files with secrets are accepted.
+// owners selects whose files with secrets are accepted.
 type owners int
 
 const (
-	// trusted are the effective user and root: the owner of the file decides what
-	// this process does.
+	// trusted are the effective user and root, because the owner of the file
+	// controls what this process does.
 	trusted owners = iota
-	// anybody: root looks at a file of any user, or adds to it, for them.
+	// anybody: root inspects a file of any user, or adds to it, on their
+	// behalf.
 	anybody
 )
 
-// readPrivate reads a file of at most maxBytes that holds secrets. It follows links. It
-// checks the file after opening it, so that the checked file is the one that is read.
-// It reads only regular files, and never waits for a fifo.
+// readPrivate reads a file of at most maxBytes that holds secrets. It follows
+// links. It checks the file after opening it, so that the checked file is the
+// one that is read. It reads only regular files, and never blocks on a FIFO.
 func readPrivate(path string, maxBytes int64, of owners) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

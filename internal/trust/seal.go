@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// ErrForged is the error of sealed data that was changed, repeated, moved, or sealed
-// with another key.
+// ErrForged is the error for sealed data that was modified, repeated, moved, or
+// sealed with another key.
 var ErrForged = errors.New("the seal is broken")
 
 const (
@@ -16,12 +16,13 @@ const (
 	TagBytes     = 16
 	nonceBytes   = 12
 	counterBytes = 8
-	// SealBytes is how much longer a sealed message is.
+	// SealBytes is the overhead of a sealed message.
 	SealBytes = counterBytes + TagBytes
 )
 
-// Sealer seals messages of one direction of one queue pair, each under the next number:
-// no two messages have the same nonce. One goroutine at a time may use it.
+// Sealer seals messages of one direction of one queue pair. Each has its own
+// number, so that no two messages have the same nonce. It is not safe for
+// concurrent use.
 type Sealer struct {
 	aead  cipher.AEAD
 	used  uint64
@@ -37,9 +38,9 @@ func (s *Sealer) Seal(dst, plain []byte) []byte {
 	return s.aead.Seal(dst, s.nonce[:], plain, nil)
 }
 
-// Opener opens messages of the peer's Sealer. Numbers may be missing, because a sealed
-// message may not have been sent. But they must grow: no message is accepted twice or out of
-// order. One goroutine at a time may use it.
+// Opener opens messages of the peer's Sealer. Numbers may be skipped, because a
+// sealed message may not have been sent. But they must increase: no message is
+// accepted twice or out of order. It is not safe for concurrent use.
 type Opener struct {
 	aead  cipher.AEAD
 	last  uint64
@@ -64,17 +65,18 @@ func (o *Opener) Open(sealed []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// Chunks seals, or opens, the headers and payloads of chunks, which travel
-// outside of messages. It may be used by several goroutines.
+// Chunks seals, or opens, the headers and payloads of chunks, which are sent
+// outside of messages. It is safe for concurrent use.
 type Chunks struct {
 	header, payload cipher.AEAD
 	used            atomic.Uint64
 }
 
-// SealPayload encrypts b in place. b's capacity holds TagBytes more, which are
-// overwritten. The number and the tag must reach the peer in the chunk's header, whose
-// own seal protects them. Every call has another number, so that no two payloads of a
-// session share a nonce, not even those of a chunk that is sent again.
+// SealPayload encrypts b in place. b must have a capacity of TagBytes more,
+// which are overwritten. The number and the tag must be sent to the peer in the
+// chunk's header, whose own seal protects them. Every call uses another number,
+// so that no two payloads of a session share a nonce, not even those of a chunk
+// that is sent again.
 func (c *Chunks) SealPayload(b []byte) (number uint64, tag [TagBytes]byte) {
 	number = c.used.Add(1)
 	var nonce [nonceBytes]byte
@@ -84,8 +86,8 @@ func (c *Chunks) SealPayload(b []byte) (number uint64, tag [TagBytes]byte) {
 	return number, tag
 }
 
-// OpenPayload decrypts b in place. b's capacity holds TagBytes more, which are
-// overwritten. Nothing else may write to b meanwhile.
+// OpenPayload decrypts b in place. b must have a capacity of TagBytes more,
+// which are overwritten. Nothing else may write to b meanwhile.
 func (c *Chunks) OpenPayload(b []byte, number uint64, tag [TagBytes]byte) error {
 	var nonce [nonceBytes]byte
 	binary.LittleEndian.PutUint64(nonce[:], number)
@@ -95,8 +97,8 @@ func (c *Chunks) OpenPayload(b []byte, number uint64, tag [TagBytes]byte) error 
 	return nil
 }
 
-// HeaderPlace is the place for which a header is sealed: a slot of the sink and its
-// generation. A source never uses a place twice.
+// HeaderPlace is the place that a header is sealed for: a slot of the sink and
+// its generation. A source never uses a place twice.
 type HeaderPlace struct {
 	Epoch      uint16
 	Slot       uint16
@@ -111,8 +113,7 @@ func (p HeaderPlace) nonce() (n [nonceBytes]byte) {
 }
 
 // SealHeader encrypts b in place, for one place, and appends the tag; outside
-// is not encrypted and must be the same when it is opened. b's capacity holds
-// TagBytes more.
+// is authenticated but not encrypted. b must have a capacity of TagBytes more.
 func (c *Chunks) SealHeader(b, outside []byte, p HeaderPlace) []byte {
 	nonce := p.nonce()
 	return c.header.Seal(b[:0], nonce[:], b, outside)

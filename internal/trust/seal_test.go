@@ -25,7 +25,7 @@ func TestMessagesAreTakenOnceAndInOrder(t *testing.T) {
 	_, open := s.Messages(lane)
 	one, two, three := seal.Seal(nil, []byte("one")), seal.Seal(nil, []byte("two")), seal.Seal(nil, []byte("three"))
 	take := func(b []byte) error { _, err := open.Open(bytes.Clone(b)); return err }
-	if err := take(two); err != nil { // one was never sent
+	if err := take(two); err != nil { // one message was never sent
 		t.Fatal(err)
 	}
 	for name, b := range map[string][]byte{"repeated": two, "out of order": one, "cut": three[:len(three)-1], "empty": nil, "of 23 bytes": three[:23]} {
@@ -38,7 +38,8 @@ func TestMessagesAreTakenOnceAndInOrder(t *testing.T) {
 	}
 }
 
-// TestSealsOfOneUseFitNoOther: not the other direction, another lane, or the door.
+// TestSealsOfOneUseFitNoOther: seals are bound to the direction, the lane, and
+// the use.
 func TestSealsOfOneUseFitNoOther(t *testing.T) {
 	c, s := sessions(t)
 	lane := trust.Lane{QP: 1}

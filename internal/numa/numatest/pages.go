@@ -1,5 +1,5 @@
-// Package numatest tells tests on which NUMA node memory is, and makes up machines with
-// several.
+// Package numatest reports the NUMA node of memory to tests, and fakes machines
+// with several nodes.
 package numatest
 
 import (
@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PagesByNode counts how many pages of b lie on which node (move_pages(2)). Pages that nobody
-// has touched lie on none.
+// PagesByNode returns how many pages of b are on each node (move_pages(2)).
+// Untouched pages are on none.
 func PagesByNode(t testing.TB, b []byte) map[int]int {
 	t.Helper()
 	var pages []unsafe.Pointer
@@ -27,15 +27,15 @@ func PagesByNode(t testing.TB, b []byte) map[int]int {
 	}
 	byNode := make(map[int]int)
 	for _, n := range nodes {
-		if n >= 0 { // else an errno
+		if n >= 0 { // otherwise an errno
 			byNode[int(n)]++
 		}
 	}
 	return byNode
 }
 
-// Sysfs is a directory like /sys of a machine that is made up: it has so many nodes, and this
-// process may run on all of them.
+// Sysfs creates a directory like /sys of a machine with the given number of
+// nodes; this process may run on all of them.
 func Sysfs(t testing.TB, nodes int) string {
 	t.Helper()
 	cpus := AllowedCPUs(t)
@@ -46,7 +46,7 @@ func Sysfs(t testing.TB, nodes int) string {
 	return SysfsOf(t, files)
 }
 
-// SysfsOf writes what the kernel tells of nodes, by its file, below a directory like /sys.
+// SysfsOf writes files below a directory like /sys.
 func SysfsOf(t testing.TB, files map[string]string) string {
 	t.Helper()
 	sysfs := t.TempDir()
@@ -62,7 +62,8 @@ func SysfsOf(t testing.TB, files map[string]string) string {
 	return sysfs
 }
 
-// AllowedCPUs are the processors that this process may run on, as a list in a file of sysfs.
+// AllowedCPUs returns the processors that this process may run on, as a list in
+// sysfs's format.
 func AllowedCPUs(t testing.TB) string {
 	t.Helper()
 	var allowed unix.CPUSet

@@ -8,22 +8,25 @@ import (
 	"time"
 )
 
-// Audit asks a far end to read files and to report their contents. Such a far end
-// serves nobody; its reports go only over the conversation.
+// Audit is a request to a far end to read files and report their contents. Such
+// a far end is no server; its reports are sent only over the conversation.
 type Audit struct {
-	// Path is the path to read there, as the user wrote it. It is no pattern.
+	// Path is the path to read there, as the user wrote it. It is not a
+	// pattern.
 	Path string
-	// Verify: the files are compared with a manifest, which is the input. Else a
-	// manifest is made of them: with Hash, in pieces of PieceBytes.
+	// Verify: the files are compared with a manifest, which is the input.
+	// Otherwise a manifest is made of them, with Hash, in pieces of PieceBytes.
 	Verify     bool
 	Hash       string
 	PieceBytes int64
-	// Follow reads the targets of links, and Preserve compares modes and times, too.
+	// Follow reads the targets of links, and Preserve also compares modes and
+	// times.
 	Follow, Preserve bool
-	// Rules are filter rules, each as --filter takes it.
+	// Rules are filter rules, each in the form of --filter.
 	Rules []string
-	// Listed: only the entries that the input names are read, and with Recursive the
-	// contents of directories that it names. In the input each name ends in a NUL.
+	// Listed: only the entries named in the input are read, with Recursive also
+	// the contents of directories among them. In the input each name ends in a
+	// NUL.
 	Listed, Recursive bool
 }
 
@@ -31,8 +34,8 @@ type Audit struct {
 type Finding struct {
 	Kind string `json:"kind"`
 	Path []byte `json:"path"`
-	// Differs is the set of the fields that differ, and Ranges are the bytes that
-	// differ, each from its first byte to the one behind its last.
+	// Differs is the set of the fields that differ, and Ranges are the bytes
+	// that differ, each from its first byte up to but not including its end.
 	Differs uint8      `json:"differs,omitempty"`
 	Ranges  [][2]int64 `json:"ranges,omitempty"`
 	Text    []byte     `json:"text"` // for people
@@ -46,8 +49,8 @@ type Tally struct {
 	TotalKnown bool  `json:"total_known"`
 }
 
-// Audited is the end of an audit: how many entries are correct, and how many of the
-// manifest's were left out.
+// Audited is the result of an audit: how many entries are correct, and how many
+// of the manifest's were excluded.
 type Audited struct {
 	Files   int64 `json:"files"`
 	Dirs    int64 `json:"dirs"`
@@ -116,26 +119,27 @@ func decodeAudited(body []byte) (*Audited, error) {
 	return &d, err
 }
 
-// InputError is an error of the function that writes the input of an audit.
+// InputError is an error of the function that writes an audit's input.
 type InputError struct{ Err error }
 
 func (e *InputError) Error() string { return e.Err.Error() }
 func (e *InputError) Unwrap() error { return e.Err }
 
-// AuditListener takes a far end's reports while it reads, in order. The goroutine that
-// calls AskAudit calls its functions.
+// AuditListener receives a far end's reports while it reads, in order. Its
+// functions are called by the goroutine that calls AskAudit.
 type AuditListener struct {
-	Manifest io.Writer // of an audit that makes one
+	Manifest io.Writer // for an audit that makes one
 	Finding  func(*Finding) error
 	Tally    func(Tally)
 }
 
-// AskAudit makes the far end read files, and returns its last report. It may take any
-// time; the end of ctx, or of the Mux, ends it. At the same time input, which may be
-// nil, writes the input of the audit; its own error comes as an *InputError. If the far
-// end says that it is done before it got all input, AskAudit returns an error.
-// Afterwards the conversation is over. If it ended early, input may still be waiting
-// for its own source, and AskAudit does not wait for it.
+// AskAudit makes the far end read files, and returns its last report. There is
+// no timeout; the end of ctx, or of the Mux, ends it. Meanwhile input, which
+// may be nil, writes the input of the audit; its own error is returned as an
+// *InputError. If the far end reports that it is done before it has received
+// all input, AskAudit returns an error. Afterwards the conversation is over. If
+// it ended early, input may still be waiting for its own source, and AskAudit
+// does not wait for it.
 func (c *Conversation) AskAudit(ctx context.Context, a *Audit, input func(io.Writer) error, l AuditListener) (*Audited, error) {
 	defer context.AfterFunc(ctx, func() { c.conn.Close() })()
 	done, err := c.askAudit(a, input, &l)
@@ -159,7 +163,7 @@ func (c *Conversation) askAudit(a *Audit, input func(io.Writer) error, l *AuditL
 	done, err := c.hearAudit(l)
 	if err != nil {
 		select {
-		case wrong := <-fed: // the error of hearing only followed from it
+		case wrong := <-fed: // the error of receiving is only a consequence of it
 			if own := (*InputError)(nil); errors.As(wrong, &own) {
 				return nil, own
 			}
@@ -175,8 +179,8 @@ func (c *Conversation) askAudit(a *Audit, input func(io.Writer) error, l *AuditL
 	}
 }
 
-// feed sends the input, and a message that it has ended. If that fails, the
-// conversation is over.
+// feed sends the input, followed by a message that it has ended. If that fails,
+// the conversation is over.
 func (c *Conversation) feed(input func(io.Writer) error, fed chan<- error) {
 	out := &fedInput{printed{c, kindInput}, nil}
 	err := error(nil)
@@ -197,7 +201,8 @@ func (c *Conversation) feed(input func(io.Writer) error, fed chan<- error) {
 	}
 }
 
-// fedInput distinguishes the conversation's errors from those of the input's writer.
+// fedInput distinguishes errors of the conversation from those of the function
+// that writes the input.
 type fedInput struct {
 	out  printed
 	lost error
@@ -214,7 +219,7 @@ func (f *fedInput) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// hearAudit hands on a far end's reports until it is done.
+// hearAudit passes on a far end's reports until it is done.
 func (c *Conversation) hearAudit(l *AuditListener) (*Audited, error) {
 	for {
 		k, body, err := c.receive()
@@ -253,8 +258,8 @@ func (c *Conversation) Manifest() io.Writer { return &printed{c, kindManifest} }
 // Found reports a Finding.
 func (c *Conversation) Found(f *Finding) error { return c.send(kindFinding, f) }
 
-// HasRead reports the far end's progress.
+// HasRead reports this far end's progress.
 func (c *Conversation) HasRead(t Tally) error { return c.send(kindTally, t) }
 
-// HasAudited sends the last report of a finished audit.
+// HasAudited sends the final report of an audit.
 func (c *Conversation) HasAudited(d *Audited) error { return c.send(kindAudited, d) }

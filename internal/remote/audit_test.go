@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What is asked, given and told of an audit comes over as it is, in order.
+// Requests, input and reports of an audit arrive unchanged and in order.
 func TestAudit(t *testing.T) {
 	origin, far := conversations(t)
 	asked := &Audit{
@@ -58,8 +58,8 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// An error of who gives the input is what an audit ends with, and a refusal is in the
-// far end's words.
+// An audit ends with the error of its input if that fails, and a refusal has
+// the far end's text.
 func TestAuditThatFails(t *testing.T) {
 	bad := errors.New("a bad manifest")
 	for name, c := range map[string]struct {
@@ -115,7 +115,8 @@ func FuzzAudit(f *testing.F) {
 	})
 }
 
-// A range that begins behind another one's end, or before it, is none.
+// A range that begins after its end is refused, and so is one that begins
+// before the end of the previous one.
 func TestFindingsThatAreRefused(t *testing.T) {
 	for _, ranges := range []string{"[[1,1]]", "[[-1,2]]", "[[0,2],[2,4]]", "[[0,2],[1,4]]", strings.Repeat("[[0,1]", 1) + strings.Repeat(",[2,1]", maxRanges) + "]"} {
 		if f, err := decodeFinding([]byte(`{"kind":"bad","ranges":` + ranges + `}`)); !errors.Is(err, errMessage) {

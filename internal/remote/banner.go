@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// FarEndCommand is the command that makes the program the far end.
+// FarEndCommand is the command that runs the program as the far end.
 const FarEndCommand = "far-end"
 
 const (
 	// bannerMagic begins the line that identifies the far end.
 	bannerMagic = "gdrcp-far-end: protocol "
-	// bannerSetUp stands before the version of the set-up, which version 1 leaves out.
+	// bannerSetUp precedes the version of the set-up, which version 1 omits.
 	bannerSetUp = " set-up "
-	// maxLineBytes bounds the banner and each line before it, and maxNoiseLines the
-	// number of lines before it.
+	// maxLineBytes bounds the banner and each line before it, and maxNoiseLines
+	// the number of those lines.
 	maxLineBytes  = 4 << 10
 	maxNoiseLines = 200
-	// maxVersionBytes bounds the text of a version.
+	// maxVersionBytes bounds the text of the program's version.
 	maxVersionBytes = 100
 )
 
@@ -32,27 +32,28 @@ type Banner struct {
 	Version  string // for people
 }
 
-// WriteBanner identifies this program to the other end. Nothing may be written before.
+// WriteBanner identifies this program to the peer. Nothing may be written
+// before it.
 func WriteBanner(w io.Writer, b Banner) error {
 	_, err := fmt.Fprintf(w, "%s%d%s%d, version %s\n", bannerMagic, b.Protocol, bannerSetUp, setUpVersion, oneLine(b.Version, maxVersionBytes))
 	return err
 }
 
-// NoiseError is the error of a remote shell that prints text of its own into the pipe
-// between the two programs.
+// NoiseError is the error for a remote shell that prints text of its own into
+// the pipe between the two programs.
 type NoiseError struct{ Line string }
 
 func (e *NoiseError) Error() string {
 	return fmt.Sprintf("the remote shell printed %q before gdrcp started: login scripts must print nothing when the shell is not interactive", e.Line)
 }
 
-// noBannerError is the error of a pipe that ended without a banner.
+// noBannerError is the error for a pipe that ended without a banner.
 type noBannerError struct{ lines []string }
 
 func (*noBannerError) Error() string { return "it did not answer" }
 
-// readBanner reads to the end of the banner. The error is a *noBannerError, a
-// *NoiseError if something came before the banner, or an error of the reader.
+// readBanner reads up to the end of the banner. The error is a *noBannerError,
+// a *NoiseError if something came before the banner, or an error of the reader.
 func readBanner(r *bufio.Reader) (Banner, error) {
 	var lines []string
 	for len(lines) < maxNoiseLines {
@@ -78,7 +79,7 @@ func readBanner(r *bufio.Reader) (Banner, error) {
 // noiseOf quotes the first line that is not blank.
 func noiseOf(lines []string) *NoiseError { return &NoiseError{firstText(lines)} }
 
-// firstText returns the first line that is not blank, as oneLine has it.
+// firstText returns the first line that is not blank, shortened by oneLine.
 func firstText(lines []string) string {
 	for _, line := range lines {
 		if text := oneLine(line, maxVersionBytes); strings.TrimSpace(text) != "" {
@@ -88,7 +89,8 @@ func firstText(lines []string) string {
 	return ""
 }
 
-// readLine reads a line, without its end. A line that is too long comes in parts.
+// readLine reads a line, without its end. A line that is too long is returned
+// in parts.
 func readLine(r *bufio.Reader) (string, error) {
 	line, err := r.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
@@ -111,8 +113,7 @@ func parseBanner(s string) (Banner, error) {
 	return Banner{Protocol: int(n), SetUp: int(m), Version: oneLine(version, maxVersionBytes)}, nil
 }
 
-// oneLine shortens a text of the other end, and drops characters that are not
-// printable.
+// oneLine shortens a text of the peer, and drops unprintable characters.
 func oneLine(s string, maxBytes int) string {
 	s = s[:min(len(s), maxBytes)]
 	return strings.Map(func(r rune) rune {

@@ -13,15 +13,15 @@ import (
 	"syscall"
 )
 
-// Binary is a program that may start on another host.
+// Binary is a program that may run on another host.
 type Binary struct {
 	Path string
-	// Machine is the output of uname -sm on hosts where the binary starts: "Linux
-	// x86_64".
+	// Machine is the output of uname -sm on hosts on which the binary runs:
+	// "Linux x86_64".
 	Machine string
-	// Beside is the path of the program that this one was installed with. It is not copied
-	// where other users can change it who cannot change that program. Empty: the binary is
-	// that program.
+	// Beside is the path of the program that this one was installed with. The
+	// binary is not copied if users can change it who cannot change that
+	// program. Empty: the binary is that program.
 	Beside string
 }
 
@@ -33,20 +33,21 @@ type fingerprint struct {
 	cksum     string // CRC and size, as cksum(1) prints them, joined by a dash
 }
 
-// The scripts are one line without single quotes and backslashes, so that any login
-// shell passes them to sh unchanged. Their arguments are the SHA-256 and the cksum of
-// each binary.
+// The scripts are one line without single quotes and backslashes, so that every
+// login shell passes them to sh unchanged. Their arguments are the SHA-256 and
+// the cksum of each binary.
 const (
-	// scriptCheck defines ok FILE SHA256 CKSUM, which compares the content, and own,
-	// which checks that no other user can replace a file: between the check of a file and
-	// its start that would put another program there. own checks the cache directory and
-	// those above it as StrictModes of sshd_config(5) does: each belongs to the user or
-	// to root, and only its owner may write. Above the cache directory others may write
-	// if the sticky bit protects files that are not theirs. The directories above the
-	// home directory are not checked: a user who can replace the home directory controls
-	// what its shell starts anyway. own goes down the physical path, without following
-	// links, so that a directory that it has passed cannot be replaced later. It puts the
-	// first bad directory into bad.
+	// scriptCheck defines ok FILE SHA256 CKSUM, which compares the content, and
+	// own, which checks that no other user can replace a file: otherwise
+	// another program could take a file's place between its check and its
+	// start. own checks the cache directory and those above it as StrictModes
+	// of sshd_config(5) does: each belongs to the user or to root, and only its
+	// owner may write. Above the cache directory others may write if the sticky
+	// bit is set. The directories above the home directory are not checked: a
+	// user who can replace the home directory controls what its shell starts
+	// anyway. own descends the physical path, without following links, so that
+	// a directory that it has passed cannot be replaced later. It sets bad to
+	// the first unsafe directory.
 	scriptCheck = `set -f; d=${XDG_CACHE_HOME:-$HOME/.cache}/gdrcp; u=$(id -u); h=$(cd "${HOME:-/}" >/dev/null 2>&1 && pwd -P); ` +
 		`says() { printf %s "` + scriptSays + `$1"; echo; exit; }; ` +
 		`firm() { set -- "$2" $(command ls -ldn "$1"); case $4 in "$u"|0) ;; *) return 1 ;; esac; case $2 in $1) ;; *) return 1 ;; esac; }; ` +
@@ -55,21 +56,22 @@ const (
 		`own() { fixed "$d" && { firm "$d" "d????-??-*" || { bad=$d; return 1; }; }; }; ` +
 		`ok() { if command -v sha256sum >/dev/null 2>&1; then set -- "$1" "$2" "$3" $(sha256sum <"$1"); [ "$4" = "$2" ]; ` +
 		`else set -- "$1" "$2" "$3" $(cksum <"$1"); [ "$4-$5" = "$3" ]; fi; }; `
-	// scriptCached starts the first binary that is in the cache, has the right content,
-	// and runs. The file's time says when it was used last. If there is no such binary,
-	// word says why.
+	// scriptCached starts the first binary that is in the cache, has the right
+	// content, and runs. The file's modification time records its last use. If
+	// there is no such binary, word is set to the reason.
 	scriptCached = scriptCheck + `word=$(uname -sm); if c=$(cd "$d" >/dev/null 2>&1 && pwd -P); then d=$c; ` +
 		`if own; then while [ $# -gt 1 ]; do f=$d/gdrcp-$1; ` +
 		`if [ -x "$f" ] && firm "$f" "-????-??-*" && ok "$f" "$1" "$2" && "$f" --version </dev/null >/dev/null 2>&1; ` +
 		`then touch -c "$f" 2>/dev/null; exec "$f" ` + FarEndCommand + `; fi; shift 2; done; ` +
 		`else word="` + saysUnsafe + ` $bad"; fi; fi; `
 	scriptStart = scriptCached + scriptWord
-	// scriptStartAny starts the gdrcp of the PATH if the cache has none.
+	// scriptStartAny starts the gdrcp in the PATH if the cache has none.
 	scriptStartAny = scriptCached + `command -v ` + defaultPath + ` >/dev/null 2>&1 && exec ` + defaultPath + ` ` + FarEndCommand + `; ` + scriptWord
 	scriptWord     = `says "$word"`
-	// scriptStore takes a binary from stdin. The binary gets its name only after it was
-	// checked and has run. Other binaries that were used within a month stay: hosts of
-	// several architectures may share a home directory.
+	// scriptStore reads a binary from stdin. The binary is renamed to its final
+	// name only after it was checked and has run. Other binaries that were used
+	// within a month are kept: hosts of several architectures may share a home
+	// directory.
 	scriptStore = scriptCheck + `umask 077; left() { rm -f "$t"; }; ` +
 		`mkdir -p "$d" && c=$(cd "$d" >/dev/null && pwd -P) || says ` + saysUnwritten + `; d=$c; own || says "` + saysUnsafe + ` $bad"; ` +
 		`t=$d/.gdrcp-$$; trap left EXIT; trap "exit 1" HUP INT PIPE TERM; cat >"$t" || says ` + saysUnwritten + `; ` +
@@ -79,7 +81,7 @@ const (
 	scriptSays = "gdrcp-bootstrap: "
 )
 
-// The answers of the scripts, besides a machine.
+// The scripts' answers, apart from a machine.
 const (
 	saysUnsafe    = "unsafe" // followed by the directory
 	saysUnwritten = "unwritten"
@@ -88,17 +90,17 @@ const (
 	saysStored    = "stored"
 )
 
-// errUnstarted is the error of a binary that does not start on the host.
+// errUnstarted is the error for a binary that does not run on the host.
 var errUnstarted = errors.New("it does not start there")
 
-// maxSaidBytes bounds a script's answer, which may hold a path.
+// maxSaidBytes bounds a script's answer, which may contain a path.
 const maxSaidBytes = 1 << 10
 
-// Bootstrap starts a far end: the program that RemotePath names, if any; else one of
-// the binaries from the user's cache directory there, or the gdrcp of the PATH. If
-// there is none, or it has another version, Bootstrap copies the first of the binaries
-// that runs to the cache directory. It reports a copy to tell. As for Connect, only ctx
-// bounds the time.
+// Bootstrap starts a far end: the program that RemotePath names, if any;
+// otherwise one of the binaries from the user's cache directory there, or the
+// gdrcp in the PATH. If there is none, or it has another version, Bootstrap
+// copies the first of the binaries that runs there to the cache directory. It
+// reports a copy to tell. As with Connect, only ctx limits the time.
 func (o *Origin) Bootstrap(ctx context.Context, binaries []Binary, tell func(string)) (*Link, error) {
 	inPath := o.RemotePath == ""
 	if !inPath {
@@ -111,7 +113,7 @@ func (o *Origin) Bootstrap(ctx context.Context, binaries []Binary, tell func(str
 		return nil, err
 	}
 	link, machine, err := o.startCached(ctx, prints, inPath)
-	if inPath && hasRemedy(err) { // the gdrcp of the PATH will not do
+	if inPath && hasRemedy(err) { // the gdrcp in the PATH does not work
 		link, machine, err = o.startCached(ctx, prints, false)
 	}
 	if link != nil || err != nil {
@@ -123,10 +125,11 @@ func (o *Origin) Bootstrap(ctx context.Context, binaries []Binary, tell func(str
 	return link, err
 }
 
-// hasRemedy reports whether another gdrcp on the host would remedy an error.
+// hasRemedy reports whether another gdrcp on the host would fix an error.
 func hasRemedy(err error) bool { return errors.Is(err, ErrMissing) || errors.Is(err, ErrVersion) }
 
-// copyAndStart copies the first of the binaries for a machine that runs there.
+// copyAndStart copies the first of the binaries for a machine that runs there,
+// and starts it.
 func (o *Origin) copyAndStart(ctx context.Context, prints []fingerprint, machine string, tell func(string)) (*Link, error) {
 	tried := 0
 	for _, p := range prints {
@@ -154,8 +157,8 @@ func (o *Origin) copyAndStart(ctx context.Context, prints []fingerprint, machine
 	return nil, fmt.Errorf("no gdrcp of this host starts on %s (%s): install gdrcp there", o.Host, machine)
 }
 
-// fingerprints reads the binaries that exist. passedOver is one that is not to be copied, or
-// empty.
+// fingerprints reads the binaries that exist. passedOver is one that must not
+// be copied, or empty.
 func fingerprints(binaries []Binary) (prints []fingerprint, passedOver string, err error) {
 	for _, b := range binaries {
 		p := fingerprint{Binary: b}
@@ -173,11 +176,13 @@ func fingerprints(binaries []Binary) (prints []fingerprint, passedOver string, e
 	return prints, passedOver, nil
 }
 
-// errNotOurs is the error of a binary that is no file, or that others could have put there.
+// errNotOurs is the error for a binary that is not a regular file, or that
+// others could have put there.
 var errNotOurs = errors.New("it is no file, or another user can change it")
 
-// isOurs reports whether nobody can change a binary who cannot change the program beside it
-// anyway: in a directory like /tmp anybody can make a file of any name.
+// isOurs reports whether only users who can also change the program beside it
+// can change a binary: in a directory like /tmp anybody can create a file of
+// any name.
 func (b *Binary) isOurs(f *os.File) (bool, error) {
 	file, err := f.Stat()
 	if err != nil || b.Beside == "" {
@@ -215,9 +220,9 @@ func (p *fingerprint) read() error {
 	return nil
 }
 
-// startCached starts the first of the binaries that is in the cache there. If none is,
-// it starts the gdrcp of the PATH with inPath, and otherwise returns the host's
-// machine.
+// startCached starts the first of the binaries that is in the cache there. If
+// none is, with inPath it starts the gdrcp in the PATH, and otherwise it
+// returns the host's machine.
 func (o *Origin) startCached(ctx context.Context, prints []fingerprint, inPath bool) (link *Link, machine string, err error) {
 	script := scriptStart
 	if inPath {
@@ -235,8 +240,8 @@ func (o *Origin) startCached(ctx context.Context, prints []fingerprint, inPath b
 	return nil, machine, err
 }
 
-// unsafeError is the error of a cache directory, or of a directory above it, in which
-// others could replace the cached files.
+// unsafeError is the error for a cache directory, or one of its parents, in
+// which others could replace the cached files.
 type unsafeError struct{ host, dir string }
 
 func (e *unsafeError) Error() string {
@@ -286,7 +291,7 @@ func (o *Origin) store(ctx context.Context, p *fingerprint) error {
 	proc.end()
 	word, sayErr := (&silence{proc, strings.Split(string(bytes.TrimSpace(said)), "\n")}).said(o)
 	switch {
-	case errors.As(sayErr, new(*unsafeError)): // this is why the script read nothing
+	case errors.As(sayErr, new(*unsafeError)): // it is the reason why the script read nothing
 		return sayErr
 	case word == saysStored:
 		return nil

@@ -10,10 +10,11 @@ import (
 	"testing"
 )
 
-// stranger is a user who is neither root nor, as a rule, whoever tests.
+// stranger is a user who is neither root nor, usually, the one who runs the
+// tests.
 const stranger = 65534
 
-// notShort leaves out of short runs what starts one program after the other.
+// notShort skips tests that start many programs in short runs.
 func notShort(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -21,8 +22,9 @@ func notShort(t *testing.T) {
 	}
 }
 
-// Nothing is started from where others could replace it, or what it is in; nor
-// is anything stored there. The message says which directory it is.
+// Nothing is started from a directory in which others could replace it, or that
+// others could replace; nor is anything stored there. The message names the
+// directory.
 func TestBootstrapWhereOthersWrite(t *testing.T) {
 	notShort(t)
 	cache := cacheOf(t, os.Getenv("PATH"))
@@ -40,7 +42,7 @@ func TestBootstrapWhereOthersWrite(t *testing.T) {
 	if err := bootstrap(); err != nil {
 		t.Fatalf("%v: %s", err, stderr)
 	}
-	for _, dir := range []string{up, xdg, cache} { // of the script's making
+	for _, dir := range []string{up, xdg, cache} { // created by the script
 		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 			t.Errorf("%v, %v", info, err)
 		}
@@ -92,7 +94,7 @@ func TestBootstrapWhereOthersWrite(t *testing.T) {
 	}
 }
 
-// A binary that others may write to is another one at any time.
+// A binary that others may write to can change at any time.
 func TestBootstrapOfWritableFile(t *testing.T) {
 	cache := cacheOf(t, os.Getenv("PATH"))
 	o, stderr := testOrigin(t, "")
@@ -114,7 +116,7 @@ func TestBootstrapOfWritableFile(t *testing.T) {
 	}
 }
 
-// A link on the way to the cache is no way around the look at what it is in.
+// A link on the path to the cache does not bypass the check of the directories.
 func TestBootstrapThroughLink(t *testing.T) {
 	cache := cacheOf(t, os.Getenv("PATH"))
 	real := filepath.Join(os.Getenv("HOME"), "re al")
@@ -138,7 +140,7 @@ func TestBootstrapThroughLink(t *testing.T) {
 	}
 }
 
-// The look at a directory in each shell, by users who own it and who do not.
+// The check of a directory in each shell, by users who own it and who do not.
 func TestOwn(t *testing.T) {
 	for _, shell := range [][]string{{"sh"}, {"bash", "--posix"}, {"busybox", "sh"}} {
 		t.Run(shell[0], func(t *testing.T) {
@@ -163,7 +165,7 @@ func testOwn(t *testing.T, shell []string) {
 		owner     map[string]int
 		mode      map[string]os.FileMode
 		home      string
-		bad       string // what is told; empty where all is well
+		bad       string // the reported directory; empty if all is well
 	}{
 		{name: "all is one's own", dir: d},
 		{name: "root's", dir: d, as: stranger},
@@ -177,7 +179,7 @@ func testOwn(t *testing.T, shell []string) {
 		{name: "sticky, without search by others", dir: d, mode: map[string]os.FileMode{odd: os.ModeSticky | 0o772}},
 		{name: "sticky, a stranger's", dir: d, owner: map[string]int{odd: stranger}, mode: map[string]os.FileMode{odd: os.ModeSticky | 0o777}, bad: odd},
 		{name: "a stranger's in a sticky one", dir: d, owner: map[string]int{odd: stranger}, mode: map[string]os.FileMode{filepath.Dir(odd): os.ModeSticky | 0o777}, bad: odd},
-		// One that was put there after the path was resolved.
+		// A link that was put there after the path was resolved.
 		{name: "a link", dir: top + "/link/d", bad: top + "/link"},
 		{name: "nothing", dir: top + "/none/d", bad: top + "/none"},
 	} {
@@ -199,7 +201,7 @@ func testOwn(t *testing.T, shell []string) {
 			}
 			home := c.home
 			if home == "" {
-				home = filepath.Dir(top) // what is above may be anybody's
+				home = filepath.Dir(top) // anybody may own the parents
 			}
 			script := scriptCheck + "h=$1; d=$2; bad=; own && echo fine || printf %s \"$bad\""
 			cmd := exec.Command(shell[0], append(shell[1:], "-c", script, "sh", home, c.dir)...)
@@ -219,7 +221,7 @@ func testOwn(t *testing.T, shell []string) {
 	}
 }
 
-// writeProgram puts a script of that text in a new directory as gdrcp.
+// writeProgram writes a script as gdrcp in a new directory.
 func writeProgram(t *testing.T, text string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -229,18 +231,18 @@ func writeProgram(t *testing.T, text string) (dir string) {
 	return dir
 }
 
-// What the cache has comes before the PATH, the PATH before a copy, and a path
-// that was named before both.
+// The cache takes precedence over the PATH, the PATH over a copy, and an
+// explicit path over both.
 func TestBootstrapOrder(t *testing.T) {
 	notShort(t)
 	mark := filepath.Join(t.TempDir(), "mark")
 	good := "echo >'" + mark + "'; exec '" + self(t) + `' "$@"` + "\n"
 	for _, c := range []struct {
-		name, program  string // in the PATH; none where it is empty
+		name, program  string // the program in the PATH; empty: none
 		cached, unsafe bool
 		named          bool // by RemotePath
 		copies         int
-		ran            bool // what is in the PATH
+		ran            bool // whether the program in the PATH ran
 	}{
 		{name: "cached, and in the PATH", program: good, cached: true},
 		{name: "in the PATH", program: good, ran: true},

@@ -4,8 +4,8 @@ package remote
 // first.
 const posixPoly = 0x04c11db7
 
-// posixCRC is the checksum that cksum(1) prints, for hosts that have no
-// sha256sum. It finds accidents.
+// posixCRC is the checksum that cksum(1) prints, for hosts without sha256sum.
+// It detects accidental corruption.
 type posixCRC struct {
 	crc   uint32
 	table [256]uint32 // the effect of each byte on crc
@@ -34,7 +34,7 @@ func (c *posixCRC) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// sum returns the checksum of the bytes that were written. It covers their length, too.
+// sum returns the checksum of the bytes written. It also covers their number.
 func (c *posixCRC) sum(lengthBytes int64) uint32 {
 	all := *c
 	for n := lengthBytes; n > 0; n >>= 8 {

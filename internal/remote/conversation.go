@@ -13,9 +13,10 @@ import (
 )
 
 const (
-	// beatInterval is how often each end sends a beat, and silenceTimeout is after how
-	// long the other end gives up on a silent one. On a slow link seconds of data may
-	// be ahead of a beat; ssh itself may not notice for hours that a network is gone.
+	// beatInterval is how often each end sends a beat, and silenceTimeout is
+	// how long the peer may be silent. On a slow link seconds of data may be
+	// queued ahead of a beat; ssh itself may not notice for hours that a
+	// network is down.
 	beatInterval   = 10 * time.Second
 	silenceTimeout = 90 * time.Second
 	// outputBytes bounds the output in one message.
@@ -26,21 +27,21 @@ const (
 )
 
 // Conversation is the set-up over the first stream of a Mux. One goroutine
-// reads; any may write.
+// reads; any goroutine may write.
 type Conversation struct {
 	conn    net.Conn
-	silence time.Duration // after which this end gives up on the other
-	gaveUp  atomic.Bool   // this end has done so
+	silence time.Duration // how long the peer may be silent
+	gaveUp  atomic.Bool   // the peer was silent for too long
 	writing sync.Mutex
 	beats   sync.WaitGroup
 	stop    chan struct{}
 	once    sync.Once
-	// asked and answered hand on outcome messages from HearInput.
+	// asked and answered pass outcome messages on from HearInput.
 	asked    chan struct{}
 	answered chan endFields
 }
 
-// converse begins a conversation, which then owns the stream.
+// converse starts a conversation, which takes ownership of the stream.
 func converse(conn net.Conn) *Conversation { return converseAt(conn, beatInterval, silenceTimeout) }
 
 func converseAt(conn net.Conn, beatEvery, silence time.Duration) *Conversation {
@@ -55,8 +56,8 @@ func (c *Conversation) beat(every time.Duration) {
 	for {
 		select {
 		case <-tick.C:
-			// Ignore an error: the pipe may only stall, and if it has ended, the reader
-			// notices.
+			// Ignore an error: the pipe may only be blocked, and if it has
+			// ended, the reader notices.
 			_ = c.send(kindBeat, nil)
 		case <-c.stop:
 			return
@@ -64,14 +65,15 @@ func (c *Conversation) beat(every time.Duration) {
 	}
 }
 
-// closeTime is how long a message under way may still take when the conversation ends.
+// closeTime is how long a message in progress may still take when the
+// conversation is closed.
 const closeTime = time.Second
 
-// Close ends the conversation. The other end still reads all messages that were sent. A
-// message that it does not take fails, after closeTime.
+// Close ends the conversation. The peer can still read all messages that were
+// sent. A message that it does not read fails after closeTime.
 func (c *Conversation) Close() error {
 	c.once.Do(func() { close(c.stop) })
-	// The beat may wait behind a message, and that one for ever.
+	// The beat may be waiting for a message, which may wait for ever.
 	_ = c.conn.SetWriteDeadline(time.Now().Add(closeTime))
 	c.beats.Wait()
 	return c.conn.Close()
@@ -83,7 +85,7 @@ func (c *Conversation) send(k kind, fields any) error {
 	return writeMessage(c.conn, k, fields)
 }
 
-// receive returns the next message that is no beat.
+// receive returns the next message that is not a beat.
 func (c *Conversation) receive() (kind, []byte, error) {
 	for {
 		if err := c.conn.SetReadDeadline(time.Now().Add(c.silence)); err != nil {
@@ -104,11 +106,11 @@ func (c *Conversation) receive() (kind, []byte, error) {
 	}
 }
 
-// RefusedError is the error of a far end that cannot do what it was asked to do, in its
-// words.
+// RefusedError is the error of a far end that cannot do what it was asked to
+// do, with its text.
 type RefusedError struct {
 	Text string
-	// Class is the class of its error, as package xfer numbers them; 0: unknown.
+	// Class is the class of its error, in package xfer's numbers; 0: unknown.
 	Class uint8
 }
 
@@ -137,9 +139,9 @@ func refusal(body []byte) error {
 	return &RefusedError{oneLine(f.Text, maxLineBytes), f.Class}
 }
 
-// AskServe makes the far end serve, and returns its offer. It checks the offer, and the
-// expansions against the sources. When ctx ends, or two minutes have passed, the
-// conversation is over.
+// AskServe makes the far end serve, and returns its offer. It checks the offer,
+// and the expansions against the sources. When ctx ends, or after two minutes,
+// the conversation is over.
 func (c *Conversation) AskServe(ctx context.Context, s *Serve) (*Offer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, offerTimeout, fmt.Errorf("gdrcp there did not tell within %s where it can be reached", offerTimeout))
 	defer cancel()
@@ -174,8 +176,8 @@ func (c *Conversation) askServe(ctx context.Context, s *Serve) (*Offer, error) {
 	return o, nil
 }
 
-// AskRun makes the far end copy, and writes the far end's output, until the copy has
-// ended. It may take any time; the end of the Mux ends it.
+// AskRun makes the far end copy, and writes the far end's output, until the
+// copy has ended. There is no timeout; the end of the Mux ends it.
 func (c *Conversation) AskRun(r *Run, stdout, stderr io.Writer) (exitCode int, err error) {
 	err = c.send(kindRun, runFields{fieldsOf(r.Key), r.Addresses, r.NoRails, r.NoTCP, r.Machine, r.From, r.To, octets(r.Args), octets(r.Sources), []byte(r.Dest), r.Terminal, uint16(r.Columns)})
 	for err == nil {
@@ -199,14 +201,14 @@ func (c *Conversation) AskRun(r *Run, stdout, stderr io.Writer) (exitCode int, e
 	return 0, err
 }
 
-// Wish is an origin's request: one of the fields is set.
+// Wish is a request of the origin: exactly one of the fields is set.
 type Wish struct {
 	Serve *Serve
 	Run   *Run
 	Audit *Audit
 }
 
-// Asked returns the origin's wish.
+// Asked returns the origin's request.
 func (c *Conversation) Asked() (w Wish, err error) {
 	k, body, err := c.receive()
 	switch {
@@ -232,13 +234,13 @@ func (c *Conversation) Offer(o *Offer) error {
 	return c.send(kindOffer, f)
 }
 
-// Refuse answers a Wish, also if it fails after an offer or in the middle of an audit.
+// Refuse answers a Wish. It may also be used after an offer or during an audit.
 // class is that of the error, see RefusedError.
 func (c *Conversation) Refuse(why string, class uint8) error {
 	return c.send(kindRefusal, refusalFields{why, class})
 }
 
-// End says how a Run ended.
+// End reports how a Run ended.
 func (c *Conversation) End(exitCode int) error { return c.send(kindEnd, endFields{Code: exitCode}) }
 
 // Stdout and Stderr return writers for the output of a Run.
@@ -265,9 +267,9 @@ func (p *printed) Write(b []byte) (int, error) {
 	}
 }
 
-// AskOutcome asks a far end that serves how its one copy ended, and returns the exit code
-// and, unless that is 0, the reason. It waits while the copy runs. Another goroutine has
-// to be in Hear.
+// AskOutcome asks a serving far end how its copy ended, and returns the exit
+// code and, unless that is 0, the reason. It waits while the copy runs. Another
+// goroutine must be in Hear.
 func (c *Conversation) AskOutcome(ctx context.Context) (exitCode int, why string, err error) {
 	if err := c.send(kindOutcome, nil); err != nil {
 		return 0, "", err
@@ -280,16 +282,17 @@ func (c *Conversation) AskOutcome(ctx context.Context) (exitCode int, why string
 	}
 }
 
-// OutcomeAsked receives when the origin has called AskOutcome, if a goroutine is in
-// HearInput. Outcome answers.
+// OutcomeAsked receives a value when the origin has called AskOutcome, if a
+// goroutine is in HearInput. Reply with Outcome.
 func (c *Conversation) OutcomeAsked() <-chan struct{} { return c.asked }
 
-// Outcome says how the one copy ended.
+// Outcome reports how the copy ended.
 func (c *Conversation) Outcome(exitCode int, why string) error {
 	return c.send(kindOutcome, endFields{exitCode, why})
 }
 
-// hearOutcome takes a question, whose body is empty, or an answer. There is one of either.
+// hearOutcome handles a question, whose body is empty, or an answer. Only one
+// of either is kept.
 func (c *Conversation) hearOutcome(body []byte) error {
 	if len(body) == 0 {
 		select {
@@ -308,15 +311,17 @@ func (c *Conversation) hearOutcome(body []byte) error {
 	return err
 }
 
-// Hear waits until the other end ends the conversation, or ctx ends. It drops all
-// messages except an outcome, and a refusal, which becomes a RefusedError.
+// Hear waits until the peer ends the conversation, or ctx ends. It ignores all
+// messages except an outcome, and a refusal, which it returns as a
+// RefusedError.
 func (c *Conversation) Hear(ctx context.Context) error {
 	nobody, input := io.Pipe()
 	nobody.Close()
 	return c.HearInput(ctx, input)
 }
 
-// HearInput is Hear, and hands on the input of an audit while that has a reader.
+// HearInput is Hear that also passes on the input of an audit while it is being
+// read.
 func (c *Conversation) HearInput(ctx context.Context, input *io.PipeWriter) error {
 	defer context.AfterFunc(ctx, func() { c.conn.Close() })()
 	for {

@@ -12,14 +12,15 @@ import (
 	"gdrcp/internal/pattern"
 )
 
-// ErrUnasked is the error of a far end that names files for which nobody asked.
+// ErrUnasked is the error for a far end that names files that were not
+// requested.
 var ErrUnasked = errors.New("the other host named a file that was not asked for")
 
-// Expand returns the paths that a path of a command line stands for on this host:
-// itself if it exists or is no pattern, else the paths that match it, or itself if none
-// does. As in a shell, a name that begins with a dot matches only a pattern that begins
-// with a dot. A path that begins with ~/ is looked for in home; the results keep the
-// ~/.
+// Expand returns the paths that a command line's path stands for on this host:
+// itself if it exists or is not a pattern, otherwise the paths that match it,
+// or itself if none does. As in a shell, a name that begins with a dot matches
+// only a pattern that begins with a dot. A path that begins with ~/ is expanded
+// in home; the results keep the ~/.
 func Expand(path, home string) ([]string, error) {
 	if !pattern.Is(path) {
 		return []string{path}, nil
@@ -27,10 +28,11 @@ func Expand(path, home string) ([]string, error) {
 	if _, err := os.Lstat(AtHome(path, home)); !errors.Is(err, fs.ErrNotExist) {
 		return []string{path}, nil
 	}
-	// The part before the first wildcard stays as it is written.
+	// The part before the first wildcard is kept as written.
 	fixed := path[:1+strings.LastIndexByte(path[:strings.IndexAny(path, "*?[")], '/')]
 	dir := os.DirFS(cmp.Or(AtHome(fixed, home), "."))
-	// A pattern that ends with a slash means directories; Glob finds nothing for it.
+	// A pattern with a trailing slash matches directories; Glob finds nothing
+	// for it.
 	bare := strings.TrimRight(path[len(fixed):], "/")
 	found, err := fs.Glob(dir, pattern.ForMatch(bare))
 	if err != nil {
@@ -53,11 +55,11 @@ func Expand(path, home string) ([]string, error) {
 		return []string{path}, nil
 	}
 	slices.Sort(names)
-	return slices.Compact(names), nil // a directory may have a name twice (FUSE, NFS)
+	return slices.Compact(names), nil // a directory may list a name twice (FUSE, NFS)
 }
 
-// Believe checks a far end's expansion of a path against that path. A far end that
-// could name any file could have it written anywhere (CVE-2019-6111).
+// Believe checks a far end's expansion of a path against that path. A far end
+// that could name any file could overwrite any local file (CVE-2019-6111).
 func Believe(path string, names []string) error {
 	if len(names) == 0 {
 		return fmt.Errorf("%w: nothing for %q", ErrUnasked, path)
@@ -73,8 +75,9 @@ func Believe(path string, names []string) error {
 	return nil
 }
 
-// AtHome replaces a ~ that stands alone or before a slash by the home directory. The
-// user did not write the name of the home directory, so ~ alone means its contents.
+// AtHome replaces a ~ that stands alone or before a slash with the home
+// directory. The user did not write the name of the home directory, so ~ alone
+// means its contents.
 func AtHome(path, home string) string {
 	switch {
 	case path == "~", path == "~/":

@@ -57,7 +57,7 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// A name that a directory lists twice is one name.
+// A name that a directory lists twice is returned once.
 func TestExpandRepeatedNames(t *testing.T) {
 	dir := fusetest.MountRepeating(t, "b.bin", "a.bin")
 	want := []string{dir + "/a.bin", dir + "/b.bin"}
@@ -108,7 +108,8 @@ func FuzzBelieve(f *testing.F) {
 		if Believe(path, []string{name}) != nil || name == path {
 			return
 		}
-		// What is believed is in the directory that was asked for, or one that a pattern of that depth leads to.
+		// Accepted names are in the requested directory, or in one that a
+		// pattern of that depth matches.
 		if slices.Contains(pattern.Parts(name), "..") && !slices.Contains(pattern.Parts(path), "..") {
 			t.Fatalf("%q is believed for %q", name, path)
 		}

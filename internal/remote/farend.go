@@ -6,9 +6,9 @@ import (
 	"io"
 )
 
-// Answer writes the banner for the origin, which started this program, and begins the
-// conversation. The pipe is stdin and stdout, and belongs to the Mux. ctx bounds how
-// long Answer waits for the origin.
+// Answer writes the banner for the origin, which started this program, and
+// starts the conversation. The pipe is stdin and stdout, and the Mux takes
+// ownership of it. ctx bounds how long Answer waits for the origin.
 func Answer(ctx context.Context, pipe io.ReadWriteCloser, b Banner) (*Mux, *Conversation, error) {
 	if err := WriteBanner(pipe, b); err != nil {
 		return nil, nil, err

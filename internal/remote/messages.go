@@ -17,24 +17,24 @@ import (
 //	offset  bytes  field
 //	     0      1  kind
 //	     1      4  length of the body, little-endian
-//	     5         body: JSON; of output, input and manifest the bytes themselves; of beat nothing
+//	     5         body: JSON; raw bytes in output, input and manifest; empty in beat
 //
-// Paths and options are base64 in JSON, because they need not be UTF-8. A reader passes
-// over fields that it does not know. Both programs have the same protocol version and
-// the same setUpVersion: the banner shows that before the first message.
+// Paths and options are base64 in JSON, because they need not be UTF-8. Readers
+// ignore unknown fields. Both programs have the same protocol version and the
+// same setUpVersion: the banner is checked before the first message.
 const (
-	// setUpVersion is the version of these messages. From 2 on serve describes the one
-	// copy, and a far end admits no other; a far end of version 1 admits all. From 3 on
-	// a far end can be asked to read files. From 4 on a destination can be asked how its
-	// copy ended.
+	// setUpVersion is the version of these messages. Since 2 serve describes
+	// the only copy that a far end admits; a far end of version 1 admits any
+	// copy. Since 3 a far end can be asked to read files. Since 4 a destination
+	// can be asked how its copy ended.
 	setUpVersion     = 4
 	oneCopyVersion   = 2
 	messageHeadBytes = 5
 	// maxMessageBytes bounds a body.
 	maxMessageBytes = 4 << 20
-	// maxPaths bounds the paths that the patterns of a command line stand for.
+	// maxPaths bounds the paths that a command line's patterns expand to.
 	maxPaths = 100_000
-	// maxSessionBytes bounds the announced memory of a session.
+	// maxSessionBytes bounds the memory that is announced for a session.
 	maxSessionBytes = 1 << 40
 )
 
@@ -44,12 +44,12 @@ type kind uint8
 const (
 	kindServe   kind = iota + 1 // origin: serve the holder of this key
 	kindRun                     // origin: copy, as the client of another far end
-	kindOffer                   // far end, once: where it can be reached
-	kindRefusal                 // far end: why it cannot do what was asked
+	kindOffer                   // far end, once: the addresses at which it can be reached
+	kindRefusal                 // far end: the reason why it cannot do what was asked
 	kindStdout                  // far end that copies: its output
 	kindStderr
 	kindEnd  // far end that copies: its exit code
-	kindBeat // either: still there
+	kindBeat // either: a sign of life
 
 	kindAudit    // origin: read files, and report their contents
 	kindInput    // origin: a part of a manifest, or of a list of names; empty at the end
@@ -62,7 +62,7 @@ const (
 	kindsEnd
 )
 
-// errMessage is the error of a message that makes no sense.
+// errMessage is the error for an invalid message.
 var errMessage = errors.New("an invalid message from the other end")
 
 // Serve asks a far end to serve the holder of the key, until the pipe ends.
@@ -77,11 +77,12 @@ type Serve struct {
 	SessionBytes int64
 }
 
-// Copy is the one copy that a far end serves. The origin sends it through ssh: the host
-// that uses the key may be another one.
+// Copy is the only copy that a far end serves. The origin sends it through ssh,
+// because the host that uses the key may be another one.
 type Copy struct {
-	// Push: the far end is the destination, and Dest is the path there, as the user
-	// wrote it. Else the far end has the sources, which are those of Serve.
+	// Push: the far end is the destination, and Dest is the path there, as the
+	// user wrote it. Otherwise the far end has the sources, which are listed in
+	// Serve.
 	Push bool
 	Dest string
 	// From are the sources of a push by a third host, as the user wrote them. Nil: the
@@ -95,29 +96,30 @@ type Copy struct {
 type Offer struct {
 	Home      string // absolute
 	Addresses []Address
-	NoRails   string     // why there is no verbs address
-	NoTCP     string     // why there is no TCP address
-	Expanded  [][]string // the paths that each of the sources stands for
-	// Machine is a proof, by the key, of which machine the far end runs on. It may be empty.
+	NoRails   string     // the reason if there is no verbs address
+	NoTCP     string     // the reason if there is no TCP address
+	Expanded  [][]string // the expansion of each source
+	// Machine is a proof, computed with the key, of the machine on which the
+	// far end runs. It may be empty.
 	Machine []byte
 }
 
-// Run asks a far end to copy from itself to another far end that serves.
+// Run asks a far end to copy from itself to another far end, which serves.
 type Run struct {
 	Key       trust.Key
 	Addresses []Address
 	NoRails   string
 	NoTCP     string
-	Machine   []byte   // of the offer
+	Machine   []byte   // from the offer
 	From, To  string   // the hosts, for messages
-	Args      []string // the options of the command line
+	Args      []string // the options on the command line
 	Sources   []string
 	Dest      string
 	Terminal  bool // stderr is shown on a terminal
-	Columns   int  // the terminal's width then; 0: unknown
+	Columns   int  // the terminal's width in that case; 0: unknown
 }
 
-// keyFields is the form of a key in the pipe. A key travels nowhere else.
+// keyFields is the form of a key in the pipe. A key is sent over nothing else.
 type keyFields struct {
 	ID     string `json:"id"`
 	Secret []byte `json:"secret"`
@@ -167,7 +169,8 @@ type refusalFields struct {
 	Class uint8  `json:"class,omitempty"`
 }
 
-// endFields are the end of a copy: its exit code, and for an outcome why.
+// endFields is the end of a copy: its exit code and, for an outcome, the
+// reason.
 type endFields struct {
 	Code int    `json:"code"`
 	Text string `json:"text,omitempty"`
@@ -181,7 +184,7 @@ func decodeEnd(body []byte) (f endFields, err error) {
 	return f, err
 }
 
-// octets and texts turn names into a form that JSON carries unchanged, and back.
+// octets and texts convert names to a form that JSON preserves, and back.
 func octets(names []string) [][]byte {
 	if names == nil {
 		return nil
@@ -241,7 +244,7 @@ func writeMessage(w io.Writer, k kind, fields any) error {
 	return err
 }
 
-// readMessage returns the next message. io.EOF means that there is none.
+// readMessage returns the next message. io.EOF means that no message follows.
 func readMessage(r io.Reader) (kind, []byte, error) {
 	var head [messageHeadBytes]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -251,7 +254,7 @@ func readMessage(r io.Reader) (kind, []byte, error) {
 	if n > maxMessageBytes || head[0] == 0 || kind(head[0]) >= kindsEnd {
 		return 0, nil, fmt.Errorf("%w: kind %d, %d bytes", errMessage, head[0], n)
 	}
-	// Bytes that have not come yet take no memory.
+	// This allocates no memory for bytes that have not arrived.
 	body, err := io.ReadAll(io.LimitReader(r, int64(n)))
 	if err == nil && len(body) < int(n) {
 		err = io.ErrUnexpectedEOF
@@ -328,7 +331,7 @@ func checkAddresses(addrs []Address) error {
 	for i := range addrs {
 		a := &addrs[i]
 		a.Device = oneLine(a.Device, maxVersionBytes)
-		// A zone is any text, and is shown with the address.
+		// A zone is arbitrary text, and is displayed with the address.
 		zone := a.Addr.Addr().Zone()
 		if a.Transport != "verbs" && a.Transport != "tcp" || !isHost(a.Addr.Addr()) || a.Addr.Port() == 0 || !(a.RateGbps >= 0) || oneLine(zone, maxVersionBytes) != zone {
 			return fmt.Errorf("%w: address %q of transport %q", errMessage, a.Addr, a.Transport)
@@ -337,8 +340,8 @@ func checkAddresses(addrs []Address) error {
 	return nil
 }
 
-// isHost reports whether an address can be a host's. The kernel takes the unspecified one
-// for loopback.
+// isHost reports whether an address can belong to a host. The kernel treats the
+// unspecified address as loopback.
 func isHost(a netip.Addr) bool {
 	a = a.Unmap()
 	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast()

@@ -27,7 +27,7 @@ func newKey(t testing.TB) trust.Key {
 	return k
 }
 
-// conversations are both ends of one.
+// conversations returns both ends of a conversation.
 func conversations(t *testing.T) (origin, far *Conversation) {
 	t.Helper()
 	a, b := net.Pipe()
@@ -63,7 +63,7 @@ func TestServeAndOffer(t *testing.T) {
 	}
 }
 
-// What a far end is asked for is one copy, and an origin that says none is refused.
+// A far end is asked to serve one copy, and a request without one is refused.
 func TestServeIsOfOneCopy(t *testing.T) {
 	key := keyFields{"test", make([]byte, trust.SecretBytes)}
 	push := &Serve{Copy: Copy{Push: true, Dest: "d\xff", From: []string{"a*", "b\xfe"}, Terms: []byte{1, 2}}}
@@ -138,7 +138,7 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// A far end that fails behind its offer says why, and who listens hears it.
+// A far end that fails after its offer reports the reason, and Hear returns it.
 func TestRefusalAfterTheOffer(t *testing.T) {
 	origin, far := conversations(t)
 	go func() { _ = far.Refuse("the device is gone", 0) }()
@@ -148,7 +148,7 @@ func TestRefusalAfterTheOffer(t *testing.T) {
 	}
 }
 
-// The answer to an outcome is checked, and an answer that does not come keeps nobody.
+// The answer to an outcome is validated, and a missing answer blocks nobody.
 func TestOutcome(t *testing.T) {
 	for _, c := range []struct {
 		answer any
@@ -177,8 +177,8 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// controlUnread returns an origin's stream for the set-up, from which the far end reads
-// nothing.
+// controlUnread returns an origin's stream for the set-up, which the far end
+// does not read.
 func controlUnread(t *testing.T) net.Conn {
 	t.Helper()
 	origin, far := muxPair(t)
@@ -192,8 +192,8 @@ func controlUnread(t *testing.T) net.Conn {
 	return control
 }
 
-// A far end that hangs before it offers anything keeps nobody who wants to go,
-// also where it does not even read what it is asked.
+// A far end that hangs before its offer does not block a caller whose context
+// ends, even if it does not read the request.
 func TestOfferThatDoesNotCome(t *testing.T) {
 	for _, sourceBytes := range []int{1, 50_000, 2 * windowBytes} {
 		c := converse(controlUnread(t))
@@ -211,7 +211,8 @@ func TestOfferThatDoesNotCome(t *testing.T) {
 	}
 }
 
-// A far end that does not read what it is to do keeps nobody who wants to go either.
+// A far end that does not read a Run does not block a caller whose context ends
+// either.
 func TestRunThatIsNotRead(t *testing.T) {
 	c := converseAt(controlUnread(t), time.Millisecond, silenceTimeout)
 	ended := make(chan error, 1)
@@ -219,7 +220,7 @@ func TestRunThatIsNotRead(t *testing.T) {
 		_, err := c.AskRun(&Run{Key: newKey(t), Args: []string{strings.Repeat("x", 2*windowBytes)}}, nil, nil)
 		ended <- err
 	}()
-	time.Sleep(100 * time.Millisecond) // the beat waits behind it by then
+	time.Sleep(100 * time.Millisecond) // by now the beat waits for it
 	c.Close()
 	if err := <-ended; err == nil {
 		t.Error("it was taken for a copy")
@@ -253,8 +254,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestSilence: an end that beats is there, though it says nothing; one that does
-// not is given up.
+// TestSilence: an end that sends beats is alive, although it sends nothing
+// else; one that does not times out.
 func TestSilence(t *testing.T) { synctest.Test(t, testSilence) }
 
 func testSilence(t *testing.T) {
@@ -269,7 +270,7 @@ func testSilence(t *testing.T) {
 		t.Fatalf("an end that beats: %v", err)
 	case <-time.After(600 * time.Millisecond):
 	}
-	close(origin.stop) // no more beats, and the pipe stands
+	close(origin.stop) // no more beats, but the pipe is open
 	origin.once.Do(func() {})
 	if err := <-heard; !errors.Is(err, ErrPipe) || !strings.Contains(err.Error(), "nothing was heard") {
 		t.Errorf("an end that is silent: %v", err)
@@ -279,7 +280,8 @@ func testSilence(t *testing.T) {
 	}
 }
 
-// TestSecretIsNotPrinted: neither what carries a key nor an error shows it.
+// TestSecretIsNotPrinted: neither the types that carry a key nor errors print
+// it.
 func TestSecretIsNotPrinted(t *testing.T) {
 	k := newKey(t)
 	if text := fmt.Sprintf("%v %+v %#v", Serve{Key: k}, &Run{Key: k}, k); strings.Contains(text, string(k.Secret.Bytes())) {

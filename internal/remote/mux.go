@@ -16,34 +16,34 @@ import (
 )
 
 const (
-	// windowBytes is how much a stream may have under way to a reader that does not
-	// read, and so the size of each stream's buffer. A window as large as ssh's own
-	// would only add a second queue before the first.
+	// windowBytes is how much data a stream may have in flight to a reader that
+	// does not read, and therefore the size of each stream's buffer. A window
+	// as large as ssh's own would only add a second queue in front of it.
 	windowBytes = 1 << 20
-	// stallTimeout is how long the pipe may take no data before the Mux gives up. It
-	// bounds how long a Write goes on after its stream was closed.
+	// stallTimeout is how long the pipe may accept no data before the Mux
+	// fails. It bounds how long a Write continues after its stream was closed.
 	stallTimeout = 10 * time.Second
-	// waitingStreams bounds the streams that nobody has taken yet.
+	// waitingStreams bounds the streams that have not been accepted yet.
 	waitingStreams = 64
 )
 
 // ErrPipe: the pipe to the other end has ended.
 var ErrPipe = errors.New("the connection by the remote shell ended")
 
-// Mux carries many streams in one pipe. It is a Carrier of package rdma/tcp: Addr
-// stands for the other end of the pipe.
+// Mux carries many streams over one pipe. It is a Carrier of package rdma/tcp:
+// Addr represents the peer.
 type Mux struct {
 	session *yamux.Session
 	origin  bool
-	taken   sync.WaitGroup // the goroutine that takes the peer's streams
+	taken   sync.WaitGroup // the goroutine that accepts the peer's streams
 
 	mu       sync.Mutex
 	listener *backlog.Listener // nil before Listen
-	control  chan *stream      // the peer's first stream, at the end that accepts
+	control  chan *stream      // the peer's first stream, at the accepting end
 }
 
-// NewMux begins to carry streams in a pipe, which Close closes. The origin is the end
-// that started the other one.
+// NewMux starts to carry streams over a pipe, which Close closes. origin is
+// true at the end that started the other.
 func NewMux(pipe io.ReadWriteCloser, origin bool) (*Mux, error) {
 	cfg := yamux.DefaultConfig()
 	cfg.EnableKeepAlive = false // its timeout is too short for a slow link: see Conversation
@@ -68,9 +68,9 @@ func NewMux(pipe io.ReadWriteCloser, origin bool) (*Mux, error) {
 	return m, nil
 }
 
-// takeStreams hands on the peer's streams, the first of them for the set-up. It ends
-// streams without a listener. A far end makes no streams: one that does may want to
-// fill the origin's memory.
+// takeStreams passes on the peer's streams, the first of which is for the
+// set-up. It closes streams if there is no listener. A far end never opens
+// streams: one that does may want to fill the origin's memory.
 func (m *Mux) takeStreams() {
 	control := m.control
 	for {
@@ -79,7 +79,7 @@ func (m *Mux) takeStreams() {
 			return // the session is over
 		}
 		if m.origin {
-			m.session.Close() // its error is of closing the pipe, which concerns nobody
+			m.session.Close() // its error is about closing the pipe, and does not matter
 			return
 		}
 		if control != nil {
@@ -95,8 +95,8 @@ func (m *Mux) takeStreams() {
 	}
 }
 
-// Control returns the stream for the set-up: the origin makes it, the far end waits for
-// it. Call it once.
+// Control returns the stream for the set-up: the origin opens it, the far end
+// waits for it. Call it once.
 func (m *Mux) Control(ctx context.Context) (net.Conn, error) {
 	if m.control == nil {
 		return m.Dial(ctx)
@@ -111,13 +111,13 @@ func (m *Mux) Control(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// Addr stands for the other end in Dial and Listen: the IPv4 dummy address of
-// RFC 7600, which no host has.
+// Addr represents the peer in Dial and Listen: the IPv4 dummy address of RFC
+// 7600, which no host has.
 func (*Mux) Addr() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 0, 8}), 22)
 }
 
-// Dial makes a stream to the other end.
+// Dial opens a stream to the peer.
 func (m *Mux) Dial(ctx context.Context) (net.Conn, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
@@ -129,7 +129,8 @@ func (m *Mux) Dial(ctx context.Context) (net.Conn, error) {
 	return &stream{Stream: s}, nil
 }
 
-// Listen takes the other end's streams from now on. There is one listener at a time.
+// Listen accepts the peer's streams from now on. There can be one listener at a
+// time.
 func (m *Mux) Listen() (net.Listener, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"gdrcp/rdma/tcp"
 )
 
-// muxPair is both ends of a pipe.
+// muxPair returns both ends of a pipe.
 func muxPair(t *testing.T) (origin, far *Mux) {
 	t.Helper()
 	a, b := net.Pipe()
@@ -32,9 +32,9 @@ func muxPair(t *testing.T) (origin, far *Mux) {
 }
 
 // bothEnds is a provider that dials at one end of a pipe and listens at the
-// other, as the suite has both in one process.
+// other, because the suite has both in one process.
 type bothEnds struct {
-	rdma.Provider // of the origin
+	rdma.Provider // the origin's
 	far           *tcp.Provider
 }
 
@@ -55,11 +55,11 @@ func TestConformanceOverAPipe(t *testing.T) {
 	})
 }
 
-// A far end that makes streams of its own ends the pipe: the origin would have
-// to keep what comes over them.
+// A far end that opens streams ends the pipe: otherwise the origin would have
+// to buffer the data that arrives over them.
 func TestStreamsOfAFarEnd(t *testing.T) {
 	origin, far := muxPair(t)
-	// The origin may be quicker than Dial.
+	// The origin may close the pipe before Dial returns.
 	if _, err := far.Dial(t.Context()); err != nil && !errors.Is(err, ErrPipe) {
 		t.Fatal(err)
 	}
@@ -70,7 +70,8 @@ func TestStreamsOfAFarEnd(t *testing.T) {
 	}
 }
 
-// Streams that nobody takes are ended, and those of a listener that closes.
+// Streams that nobody accepts are closed, and so are those of a listener that
+// closes.
 func TestStreamsThatNobodyTakes(t *testing.T) {
 	origin, far := muxPair(t)
 	if _, err := origin.Control(t.Context()); err != nil {
@@ -108,8 +109,8 @@ func TestStreamsThatNobodyTakes(t *testing.T) {
 	}
 }
 
-// What is written stands in the way of no other stream, and the end of the pipe
-// ends them all.
+// Unread data of one stream does not block others, and the end of the pipe ends
+// them all.
 func TestOneStreamThatIsNotRead(t *testing.T) {
 	origin, far := muxPair(t)
 	l, err := far.Listen()

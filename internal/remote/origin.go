@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Errors of starting a far end that have a remedy.
+// Errors of starting a far end that can be fixed.
 var (
 	// ErrMissing: the remote shell has no such program.
 	ErrMissing = errors.New("gdrcp was not found there")
@@ -19,22 +19,22 @@ var (
 	ErrVersion = errors.New("gdrcp there is of another version")
 )
 
-// defaultPath is the program to start if no other is named: the one in the PATH there.
+// defaultPath is the default program: the one in the PATH there.
 const defaultPath = "gdrcp"
 
 // Origin starts far ends on one host.
 type Origin struct {
 	Rsh        []string // the remote shell command, see SplitCommand
 	User, Host string   // User may be empty
-	// RemotePath names the program there; if it is empty, defaultPath counts. The
-	// remote shell evaluates it, so it may be more than a path, like rsync's
-	// --rsync-path.
+	// RemotePath names the program there; if it is empty, defaultPath is used.
+	// The remote shell evaluates it, so it may be more than a path, like
+	// rsync's --rsync-path.
 	RemotePath string
-	// Protocol is the version that the far end must speak, and Version is this end's
-	// own text.
+	// Protocol is the version that the far end must speak, and Version is this
+	// program's version text.
 	Protocol int
 	Version  string
-	// Stderr gets the remote shell command's messages for the user.
+	// Stderr receives the remote shell command's messages for the user.
 	Stderr io.Writer
 }
 
@@ -47,8 +47,9 @@ type Link struct {
 	leaves  atomic.Bool // see Leave
 }
 
-// Connect starts a far end. Asking for a password may take any time, so only ctx bounds
-// it. The error is one line; the remote shell command's own message has been shown.
+// Connect starts a far end. It has no timeout except ctx, because asking for a
+// password may take any time. The error is one line; the remote shell command's
+// own message has already been shown.
 func (o *Origin) Connect(ctx context.Context) (*Link, error) {
 	link, silent, err := o.connect(ctx, []string{o.program(), FarEndCommand})
 	if silent != nil {
@@ -60,13 +61,13 @@ func (o *Origin) Connect(ctx context.Context) (*Link, error) {
 // program returns the program to start there.
 func (o *Origin) program() string { return cmp.Or(o.RemotePath, defaultPath) }
 
-// silence describes a command that ended without a banner.
+// silence describes a command that ended without printing a banner.
 type silence struct {
 	process *process
-	lines   []string // its output instead
+	lines   []string // its output instead of a banner
 }
 
-// connect runs words on the host, which start a far end.
+// connect runs words on the host, which should start a far end.
 func (o *Origin) connect(ctx context.Context, run []string) (*Link, *silence, error) {
 	command := Command{Rsh: o.Rsh, User: o.User, Host: o.Host, Run: run}
 	p, err := command.start(o.Stderr)
@@ -100,7 +101,7 @@ func (o *Origin) connect(ctx context.Context, run []string) (*Link, *silence, er
 	return nil, nil, err
 }
 
-// link begins to talk to a far end that has shown its banner.
+// link starts to communicate with a far end that has sent its banner.
 func (o *Origin) link(ctx context.Context, p *process) (*Link, error) {
 	m, err := NewMux(p, true)
 	if err != nil {
@@ -115,8 +116,8 @@ func (o *Origin) link(ctx context.Context, p *process) (*Link, error) {
 	return &Link{Mux: m, Talk: converse(control), process: p, origin: o}, nil
 }
 
-// diagnose returns why there was no banner. The process has ended. A shell that starts
-// nothing, as nologin, says why on stdout.
+// diagnose returns the reason why there was no banner. The process has ended. A
+// shell that starts nothing, such as nologin, prints the reason on stdout.
 func (o *Origin) diagnose(s *silence) error {
 	p, program := s.process, o.program()
 	switch p.code() {
@@ -143,7 +144,8 @@ func (o *Origin) diagnose(s *silence) error {
 // exitUnknownCommand is the exit code of a gdrcp without the far-end command.
 const exitUnknownCommand = 2
 
-// Failure returns why the link has ended, in a line; nil while it stands.
+// Failure returns the reason why the link has ended, in one line; nil while it
+// is up.
 func (l *Link) Failure() error {
 	select {
 	case <-l.Mux.Done():
@@ -153,19 +155,19 @@ func (l *Link) Failure() error {
 	select {
 	case <-l.process.ended:
 		return fmt.Errorf("%w: %s to %s: %s", ErrPipe, l.process.name(), l.origin.Host, l.process.ending())
-	case <-time.After(endTimeout): // the pipe is closed, but the command still runs
+	case <-time.After(endTimeout): // the pipe is closed, but the command is still running
 		return fmt.Errorf("%w: %s to %s", ErrPipe, l.process.name(), l.origin.Host)
 	}
 }
 
-// Leave says that all went well. Close then leaves a remote shell command alone that goes on,
-// as an ssh does that is the master of the user's other sessions (ssh_config(5),
-// ControlMaster).
+// Leave records that all went well. Then Close does not end a remote shell
+// command that continues, as an ssh does that is the master of the user's other
+// sessions (ssh_config(5), ControlMaster).
 func (l *Link) Leave() { l.leaves.Store(true) }
 
-// Close ends the far end, and waits a little until the remote shell command has ended.
-// Without Leave it ends that command then: after a lost connection another try could not
-// get past a master of ssh that hangs.
+// Close ends the far end, and waits briefly for the remote shell command to
+// end. Without Leave it then kills the command: after a lost connection another
+// attempt could not get past a hanging ssh master.
 func (l *Link) Close() error {
 	err := l.Talk.Close()
 	if l.Talk.gaveUp.Load() {

@@ -18,8 +18,8 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// The test binary is the far end, too: it is started as one with farEndEnv set
-// to the protocol version that it is to speak.
+// The test binary is also the far end: it is started as one with farEndEnv set
+// to the protocol version that it must speak.
 const farEndEnv = "REMOTE_TEST_FAR_END"
 
 // scriptEnv names the script that started the test binary, if one did.
@@ -59,13 +59,14 @@ func testFarEnd(args []string) int {
 	}
 	exe, _ := os.Executable()
 	exe = cmp.Or(os.Getenv(scriptEnv), exe)
-	// Who has read the offer may hang up before this end is told that it was sent.
+	// The origin may close the pipe after it has read the offer, before Offer
+	// returns.
 	_ = c.Offer(&Offer{Home: exe, Expanded: make([][]string, len(wish.Serve.Sources))})
 	_ = c.Hear(context.Background())
 	return 0
 }
 
-// testOrigin starts far ends in a shell on this host, in the place of ssh.
+// testOrigin starts far ends in a shell on this host, in place of ssh.
 func testOrigin(t *testing.T, remotePath string) (*Origin, *bytes.Buffer) {
 	t.Helper()
 	stderr := &bytes.Buffer{}
@@ -84,8 +85,8 @@ func self(t *testing.T) string {
 	return exe
 }
 
-// smallBinary is a program that is the test binary, in a small file: for tests that copy
-// it and check it often.
+// smallBinary is a small script that runs the test binary, for tests that copy
+// and check it often.
 func smallBinary(t *testing.T) string {
 	t.Helper()
 	return filepath.Join(writeProgram(t, "export "+scriptEnv+`="$0"; exec '`+self(t)+`' "$@"`+"\n"), "gdrcp")
@@ -113,7 +114,7 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// TestFarEndDies: the origin learns of it, and how.
+// TestFarEndDies: the origin learns that it died, and how.
 func TestFarEndDies(t *testing.T) {
 	o, _ := testOrigin(t, farEndEnv+"=5 "+self(t))
 	link, err := o.Connect(t.Context())
@@ -180,8 +181,8 @@ func TestWhyThereIsNoFarEnd(t *testing.T) {
 	}
 }
 
-// cacheOf is a cache directory of its own for the shell that stands for another
-// host, with PATH as given.
+// cacheOf creates a cache directory for the shell that stands in for another
+// host, with the given PATH.
 func cacheOf(t *testing.T, path string) string {
 	t.Helper()
 	home := t.TempDir()
@@ -192,7 +193,7 @@ func cacheOf(t *testing.T, path string) string {
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_CACHE_HOME", cache)
 	t.Setenv("PATH", path)
-	t.Setenv(farEndEnv, "5") // of what is started there
+	t.Setenv(farEndEnv, "5") // for programs that are started there
 	return filepath.Join(cache, "gdrcp")
 }
 
@@ -258,8 +259,8 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-// What nobody has used for long is removed when something is stored, also what a
-// copy left behind that was killed.
+// Binaries that have not been used for long are removed when one is stored, and
+// so are the leftovers of killed copies.
 func TestBootstrapRemovesOldVersions(t *testing.T) {
 	cache := cacheOf(t, os.Getenv("PATH"))
 	if err := os.MkdirAll(cache, 0o700); err != nil {
@@ -284,7 +285,7 @@ func TestBootstrapRemovesOldVersions(t *testing.T) {
 	}
 }
 
-// A copy that ends in the middle leaves nothing behind.
+// An interrupted copy leaves nothing behind.
 func TestBootstrapThatEnds(t *testing.T) {
 	cache := cacheOf(t, os.Getenv("PATH"))
 	for name, end := range map[string]func(p *os.Process, stdout io.Closer) error{
@@ -324,7 +325,8 @@ func TestBootstrapThatEnds(t *testing.T) {
 	}
 }
 
-// toolsWithout is a PATH with what the scripts need, but for one.
+// toolsWithout returns a PATH with all the tools that the scripts need except
+// one.
 func toolsWithout(t *testing.T, left string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -385,8 +387,9 @@ func TestFingerprints(t *testing.T) {
 	}
 }
 
-// TestBinariesOfOthers: in a directory like /tmp another user can put a file with the name
-// of a binary beside this program. It is not copied to run as this user on another host.
+// TestBinariesOfOthers: in a directory like /tmp another user can put a file
+// with the name of a binary beside this program. It must not be copied, because
+// it would run as this user on another host.
 func TestBinariesOfOthers(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "gdrcp")
 	beside := program + "-static"
@@ -404,7 +407,7 @@ func TestBinariesOfOthers(t *testing.T) {
 		"a pipe":                     {func() error { return syscall.Mkfifo(beside, 0o755) }, false},
 		"another user's": {func() error {
 			if os.Getuid() != 0 {
-				return os.Mkdir(beside, 0o755) // as no file either
+				return os.Mkdir(beside, 0o755) // not a regular file either
 			}
 			return errors.Join(make(beside, 0o755), os.Chown(beside, 65534, 65534))
 		}, false},

@@ -6,24 +6,25 @@ import (
 	"io"
 )
 
-// The form of a frame: yamux's spec.md, "Framing". All frames have a head; only those of
-// data have more.
+// The format of a frame: yamux's spec.md, "Framing". All frames have a header;
+// only data frames have more.
 const (
 	frameHeadBytes = 12
 	frameTypeAt    = 1 // u8
-	frameLengthAt  = 8 // u32, big-endian: of data, the bytes behind the head
+	frameLengthAt  = 8 // u32, big-endian: in data frames, the number of bytes after the header
 	frameOfData    = 0
 	frameOfPing    = 2
 )
 
-// noPings is a pipe that ends with an error when the other end sends a ping. No end here
-// sends any. yamux answers each ping in a goroutine of its own, which waits while the
-// pipe takes no data: a far end that reads nothing could fill this end's memory.
+// noPings is a pipe that fails when the peer sends a ping, which gdrcp never
+// does. yamux answers each ping in a goroutine of its own, which blocks while
+// the pipe accepts no data, so a far end that reads nothing could fill this
+// end's memory.
 type noPings struct {
 	io.ReadWriteCloser
 	head [frameHeadBytes]byte
-	have int    // bytes of head
-	left uint32 // bytes of data until the next head
+	have int    // bytes of the header read so far
+	left uint32 // bytes of data until the next header
 }
 
 func (p *noPings) Read(b []byte) (int, error) {

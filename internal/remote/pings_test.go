@@ -22,7 +22,7 @@ func frame(kind byte, flags uint16, length uint32, data []byte) []byte {
 	return append(b, data...)
 }
 
-// A ping ends the pipe, and nothing else does, however the bytes arrive.
+// A ping ends the pipe, and no other frame does, however the bytes arrive.
 func TestPingsInAPipe(t *testing.T) {
 	const window, goAway = 1, 3
 	ping := frame(frameOfPing, 1, 7, nil)
@@ -45,7 +45,7 @@ func TestPingsInAPipe(t *testing.T) {
 	}
 }
 
-// A far end that sends a ping is not answered.
+// A ping from a far end is not answered.
 func TestFarEndThatPings(t *testing.T) {
 	here, there := net.Pipe()
 	origin, err := NewMux(here, true)

@@ -13,15 +13,16 @@ import (
 )
 
 const (
-	// leaveTimeout is how long gdrcp waits for the end of the remote shell command, once
-	// its stdin has ended, and how long the command may take to end on SIGTERM.
+	// leaveTimeout is how long gdrcp waits for the remote shell command to end
+	// after its stdin has ended, and how long the command may take to end on
+	// SIGTERM.
 	leaveTimeout = 3 * time.Second
-	// endTimeout is the longest wait between the end of a command and that of its pipe,
-	// whichever comes first.
+	// endTimeout is the longest wait between the end of a command and that of
+	// its pipe, in either order.
 	endTimeout = 500 * time.Millisecond
-	// exitNoCommand is the exit code of a shell that does not find the command, and
-	// exitNotRun that of a shell that cannot start it (POSIX, 2.8.2). exitSSH is ssh's
-	// exit code for its own errors (ssh(1)).
+	// exitNoCommand is the exit code of a shell that does not find the command,
+	// and exitNotRun of one that cannot execute it (POSIX, 2.8.2). exitSSH is
+	// ssh's exit code for its own errors (ssh(1)).
 	exitNoCommand = 127
 	exitNotRun    = 126
 	exitSSH       = 255
@@ -30,7 +31,7 @@ const (
 // Command is a command to run on another host, through the user's own remote shell
 // command.
 type Command struct {
-	Rsh        []string // the remote shell command, and options to it
+	Rsh        []string // the remote shell command, with options
 	User, Host string   // User may be empty
 	Run        []string // words for the remote shell, which evaluates them
 }
@@ -54,8 +55,9 @@ type process struct {
 	err   error // of Wait, once ended
 }
 
-// start runs the command. Its standard error goes to stderr. The command stays in the
-// process group, so that it can ask for a password, and ^C ends it too.
+// start runs the command. Its standard error goes to stderr. The command
+// remains in this process group, so that it can ask for a password, and ^C ends
+// it too.
 func (c *Command) start(stderr io.Writer) (*process, error) {
 	theirs, stdin, err := os.Pipe()
 	if err != nil {
@@ -69,7 +71,7 @@ func (c *Command) start(stderr io.Writer) (*process, error) {
 	p := &process{cmd: exec.Command(args[0], args[1:]...), stdin: stdin, out: out, ended: make(chan struct{})}
 	p.read = bufio.NewReaderSize(out, maxLineBytes)
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs, stdout, stderr
-	p.cmd.WaitDelay = leaveTimeout // a master connection of ssh may keep stderr
+	p.cmd.WaitDelay = leaveTimeout // a master connection of ssh may keep stderr open
 	err = p.cmd.Start()
 	theirs.Close()
 	stdout.Close()
@@ -85,8 +87,8 @@ func (c *Command) start(stderr io.Writer) (*process, error) {
 	go func() {
 		p.err = p.cmd.Wait()
 		close(p.ended)
-		// A child of the command may still have the pipes. Leave time to read the bytes
-		// in them.
+		// A child of the command may still have the pipes open. Allow time to
+		// read the bytes in them.
 		time.AfterFunc(endTimeout, func() {
 			stdin.Close()
 			out.Close()
@@ -98,10 +100,10 @@ func (c *Command) start(stderr io.Writer) (*process, error) {
 func (p *process) Read(b []byte) (int, error)  { return p.read.Read(b) }
 func (p *process) Write(b []byte) (int, error) { return p.stdin.Write(b) }
 
-// Close ends the command's stdin and stdout, and waits until the command has ended, but
-// no longer than leaveTimeout. It never kills: an ssh that is a master (ssh_config(5),
-// ControlMaster) goes on for the user's other sessions. The goroutine that waits for the
-// command then ends with it.
+// Close ends the command's stdin and stdout, and waits until the command has
+// ended, but no longer than leaveTimeout. It never kills the command: an ssh
+// master (ssh_config(5), ControlMaster) continues for the user's other
+// sessions. The goroutine that waits for the command then ends with it.
 func (p *process) Close() error {
 	p.stdin.Close()
 	select {
@@ -126,7 +128,7 @@ func (p *process) abort() {
 	}
 }
 
-// end waits as Close does, and aborts a command that goes on.
+// end waits as Close does, and aborts a command that is still running.
 func (p *process) end() {
 	p.Close()
 	p.abort()
@@ -139,7 +141,7 @@ func (p *process) code() int { return p.cmd.ProcessState.ExitCode() }
 // name returns the name of the remote shell command, for messages.
 func (p *process) name() string { return filepath.Base(p.cmd.Path) }
 
-// ending says in words how the command ended. Call it only after ended.
+// ending describes how the command ended. Call it only after ended.
 func (p *process) ending() string {
 	if p.cmd.ProcessState == nil {
 		return p.err.Error()

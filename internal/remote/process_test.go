@@ -11,7 +11,7 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// awaitFile waits until a script has made a file.
+// awaitFile waits until a script has created a file.
 func awaitFile(t *testing.T, file string) {
 	t.Helper()
 	for end := time.Now().Add(rdmatest.Stretch(leaveTimeout)); ; time.Sleep(5 * time.Millisecond) {
@@ -24,8 +24,8 @@ func awaitFile(t *testing.T, file string) {
 	}
 }
 
-// A remote shell command that is not needed any more may put the terminal in order
-// before it ends, as ssh does where it asks for a password.
+// A remote shell command that is aborted may restore the terminal before it
+// ends, as ssh does when it asks for a password.
 func TestAbortLetsTheCommandTidyUp(t *testing.T) {
 	dir := t.TempDir()
 	o, _ := testOrigin(t, "")
@@ -62,8 +62,9 @@ func TestAbortOfAStubbornCommand(t *testing.T) {
 	}
 }
 
-// lingering connects to a far end by a remote shell command that goes on when the far
-// end has ended, as a master of ssh does for other sessions, until a file stop is there.
+// lingering connects to a far end through a remote shell command that continues
+// after the far end has ended, as an ssh master does for other sessions, until
+// the file stop exists.
 func lingering(t *testing.T) (link *Link, stop string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -103,8 +104,8 @@ func TestCloseLeavesACommandThatGoesOn(t *testing.T) {
 	}
 }
 
-// The connection of a far end that was silent, or was lost otherwise, may hang, and with it
-// an ssh that is a master: the next try needs another.
+// If a far end was silent or lost, its connection may hang, and with it an ssh
+// master: the next attempt needs another.
 func TestCloseEndsTheCommandOfALostFarEnd(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		link, _ := lingering(t)

@@ -15,14 +15,14 @@ import (
 const (
 	// reachTimeout is how long an address may take to answer.
 	reachTimeout = 3 * time.Second
-	// fasterTimeout is how long Reach waits for faster addresses once one has answered,
-	// beside three times as long as that answer took.
+	// fasterTimeout is how long Reach waits for faster addresses once one has
+	// answered, in addition to three times the duration of that answer.
 	fasterTimeout = 10 * time.Millisecond
 	// MaxAddresses bounds the addresses that a far end may offer.
 	MaxAddresses = 64
 )
 
-// Address is where a far end can be reached.
+// Address is an address at which a far end can be reached.
 type Address struct {
 	Transport string         `json:"transport"` // "verbs" or "tcp"
 	Addr      netip.AddrPort `json:"addr"`
@@ -36,14 +36,14 @@ type Way struct {
 	Local netip.Addr
 }
 
-// Reach tries all TCP addresses at the same time, so that an address whose packets are
-// dropped does not delay the others. It returns the addresses that answer, the fastest
-// first. If none does, problem says why.
+// Reach tries all TCP addresses at the same time, so that an address whose
+// packets are dropped does not delay the others. It returns the addresses that
+// answer, the fastest first. If none does, problem is the reason.
 func Reach(ctx context.Context, addrs []Address) (reached []Way, problem error) {
 	return reach(ctx, addrs, fasterTimeout)
 }
 
-// reach is Reach that waits so much longer for faster addresses.
+// reach is Reach with another value of fasterTimeout.
 func reach(ctx context.Context, addrs []Address, longer time.Duration) (reached []Way, problem error) {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
@@ -91,7 +91,7 @@ func reach(ctx context.Context, addrs []Address, longer time.Duration) (reached 
 	return nil, errors.Join(problems...)
 }
 
-// touch connects and hangs up.
+// touch connects and disconnects.
 func touch(ctx context.Context, addr netip.AddrPort) (local netip.Addr, err error) {
 	var dialer net.Dialer
 	sock, err := dialer.DialContext(ctx, "tcp", addr.String())

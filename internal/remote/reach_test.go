@@ -28,8 +28,8 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// silent is an address that does not answer: its queue is full, so that what
-// comes is dropped (listen(2)).
+// silent returns an address that does not answer: its queue is full, so that
+// SYNs are dropped (listen(2)).
 func silent(t *testing.T) netip.AddrPort {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -51,8 +51,8 @@ func silent(t *testing.T) netip.AddrPort {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	// Of a socket that listens these are the length of its queue and the most that is
-	// not too long. A dial that fails in a short time may be one of a busy machine.
+	// For a listening socket these are the length of its queue and the limit of
+	// it. A dial that times out quickly may only be due to a busy machine.
 	for end := time.Now().Add(rdmatest.Stretch(reachTimeout)); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 		if err != nil {

@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// SplitCommand splits a command of --rsh as rsync does (rsync(1), --rsh): spaces
-// separate words, single and double quotes preserve spaces, and a doubled quote inside
-// quotes of its kind stands for itself. A backslash is an ordinary character.
+// SplitCommand splits the command in --rsh as rsync does (rsync(1), --rsh):
+// spaces separate words, single and double quotes preserve spaces, and a
+// doubled quote inside quotes of its kind stands for itself. A backslash is an
+// ordinary character.
 func SplitCommand(s string) ([]string, error) {
 	var words []string
 	var word strings.Builder
@@ -43,7 +44,7 @@ func SplitCommand(s string) ([]string, error) {
 	return words, nil
 }
 
-// quoted reads to the closing quote. length counts that quote, too.
+// quoted reads up to the closing quote. length includes that quote.
 func quoted(s string, quote byte) (length int, text string, closed bool) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -60,16 +61,18 @@ func quoted(s string, quote byte) (length int, text string, closed bool) {
 	return 0, "", false
 }
 
-// shellQuote makes s one word of any shell. s must have no single quote and no newline:
-// csh and other shells have no common way to quote those.
+// shellQuote quotes s as one word for any shell. s must contain no single quote
+// and no newline: there is no way to quote those that csh and other shells have
+// in common.
 func shellQuote(s string) string { return "'" + s + "'" }
 
-// shellCharacters are those that ssh(1) refuses in hosts and users, because a ProxyCommand
-// or a Match exec of its configuration hands both to a shell. In a host it refuses $ and \ too.
+// shellCharacters are the characters that ssh(1) refuses in hosts and users,
+// because a ProxyCommand or a Match exec in its configuration passes both to a
+// shell. In a host it also refuses $ and \.
 const shellCharacters = "'`\";&<>|(){}"
 
-// CheckHost refuses a host or a user that is invalid, that the remote shell command would
-// take for an option, or that a shell would act on.
+// CheckHost refuses a host or a user that is invalid, that the remote shell
+// command would interpret as an option, or that a shell would interpret.
 func CheckHost(user, host string) error {
 	switch {
 	case host == "":

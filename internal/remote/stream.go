@@ -11,20 +11,20 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// frameBytes is how much of a Write is sent before other streams have their turn: the
-// payload of an SSH packet (RFC 4253, 6.1).
+// frameBytes is how much of a Write is sent before other streams get their
+// turn: the payload of an SSH packet (RFC 4253, 6.1).
 const frameBytes = 32 << 10
 
-// stream is a stream of a Mux that behaves like a socket: Close ends a Read under way,
-// and errors of deadlines are those of package os.
+// stream is a stream of a Mux that behaves like a socket: Close ends a running
+// Read, and errors of deadlines are those of package os.
 type stream struct {
 	*yamux.Stream
-	// writing is held during a Write, because yamux would close a side before the bytes
-	// of a Write under way.
+	// writing is held during a Write, because yamux would close a side ahead of
+	// the bytes of a running Write.
 	writing sync.Mutex
 
 	deadlines sync.Mutex // held while deadlines are set
-	closed    bool       // from then on deadlines stay as they are
+	closed    bool       // once set, deadlines no longer change
 }
 
 // pipeAddr is the address of both ends of a stream.
@@ -55,7 +55,7 @@ func (s *stream) Write(b []byte) (int, error) {
 	}
 }
 
-// inWordsOfOS turns the errors of yamux into those of sockets.
+// inWordsOfOS converts yamux's errors to those of sockets.
 func (s *stream) inWordsOfOS(err error) error {
 	switch {
 	case errors.Is(err, yamux.ErrTimeout):
@@ -71,7 +71,7 @@ func (s *stream) inWordsOfOS(err error) error {
 	return err
 }
 
-// SetDeadline implements net.Conn. A stream that was closed stays so.
+// SetDeadline implements net.Conn. It has no effect on a closed stream.
 func (s *stream) SetDeadline(t time.Time) error { return s.setDeadline(t, s.Stream.SetDeadline) }
 
 // SetReadDeadline is like SetDeadline.
@@ -96,7 +96,7 @@ func (s *stream) setDeadline(t time.Time, set func(time.Time) error) error {
 // CloseWrite ends this side of the stream.
 func (s *stream) CloseWrite() error { return s.Stream.Close() }
 
-// Close ends both sides. Data that still comes is dropped.
+// Close closes both sides. Data that still arrives is dropped.
 func (s *stream) Close() error {
 	err := s.Stream.Close()
 	s.deadlines.Lock()

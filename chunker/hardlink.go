@@ -60,7 +60,7 @@ func (s *Sink) Link(e *manifest.Entry, to Published) error {
 	}
 	defer from.release()
 	there, err := s.lookInTheWay(parent, leaf)
-	if err == nil && there != to.id {
+	if err == nil && (there != to.id || !s.areOneFile(from, fromLeaf, parent, leaf)) {
 		err = s.linkAt(from, fromLeaf, parent, leaf, to.id)
 	}
 	if err != nil {

@@ -41,7 +41,7 @@ func (s *source) announce(ctx context.Context) error {
 			return err
 		}
 	}
-	a := announcer{src: s, ctx: ctx}
+	a := announcer{src: s, ctx: ctx, links: linkTable{tree: s.tree}}
 	s.results.tellMissing = a.tellRefused
 	if s.results.tries.failedBefore(&s.Session.Terms) {
 		if err := a.tellRefused("", &wire.Exception{Entry: noEntry, Outcome: Failed, Text: "not all of the source could be copied in earlier tries"}); err != nil {
@@ -276,6 +276,9 @@ func (a *announcer) waitForRoom(xattrBytes int) error {
 
 // finish tells the sink that the walk is over.
 func (a *announcer) finish() error {
+	if err := a.reportUnrecognised(); err != nil {
+		return err
+	}
 	if err := a.src.results.walked(); err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func (s *source) openNew(t *flow.Turn, e *srcEntry) (*chunker.File, error) {
 }
 
 func (s *source) acceptOpened(t *flow.Turn, e *srcEntry, f *chunker.File) error {
-	if err := e.accept(f.Opened()); err != nil || !f.IsFresh() {
+	if err := e.accept(f, f.Opened()); err != nil || !f.IsFresh() {
 		return err
 	}
 	t.Leave()
@@ -72,7 +72,7 @@ func (s *source) acceptOpened(t *flow.Turn, e *srcEntry, f *chunker.File) error 
 	if err != nil {
 		return err
 	}
-	return e.accept(now)
+	return e.accept(f, now)
 }
 
 // unchanged compares the file with its state when it was announced.
@@ -81,7 +81,7 @@ func (e *srcEntry) unchanged(f *chunker.File) error {
 	if err != nil {
 		return err
 	}
-	return e.accept(now)
+	return e.accept(f, now)
 }
 
 // fill is a worker. It reads chunks into their slots, hashes and compresses them, and

@@ -29,11 +29,15 @@ func grewTo(was, now chunker.Stamp) bool {
 }
 
 // accept compares a file's stamp with the stamp that it had when it was announced.
-func (e *srcEntry) accept(now chunker.Stamp) error {
+func (e *srcEntry) accept(f *chunker.File, now chunker.Stamp) error {
+	was := e.stamp
+	if now.Ino != was.Ino && f.NumberMayChange() {
+		was.Ino = now.Ino // it was not open in between
+	}
 	switch {
-	case now == e.stamp:
+	case now == was:
 		return nil
-	case e.mayGrow && grewTo(e.stamp, now):
+	case e.mayGrow && grewTo(was, now):
 		e.hasGrown.Store(true)
 		return nil
 	}

@@ -30,7 +30,7 @@ func TestNamesOfAGrowingFile(t *testing.T) {
 		{chunker.Stamp{Size: 5, MtimeNs: 2, Ino: 7}, true, false},
 		{chunker.Stamp{Size: 4, MtimeNs: 2, Ino: 7}, true, false},
 	} {
-		var table linkTable
+		table := linkTable{tree: stableNumbers{}}
 		join := func(id uint64, s chunker.Stamp) (*srcEntry, error) {
 			e := &srcEntry{stamp: s, mayGrow: c.mayGrow}
 			e.id, e.Entry = id, manifest.Entry{Type: manifest.File, Size: s.Size, MtimeNs: s.MtimeNs}

@@ -1,9 +1,13 @@
 package xfer
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"slices"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
 )
@@ -51,9 +55,18 @@ type linkGroup struct {
 
 // linkTable is the source's table. The announcer owns it.
 type linkTable struct {
+	tree interface {
+		AreOneFile(first, second string, dev uint64) bool
+		NumbersMayChange(path string, dev uint64) bool
+	}
 	groups map[manifest.Inode]*linkGroup
 	bytes  int
+	// renumbered counts names that had the number of another file, and firstRenumbered is one.
+	renumbered      int64
+	firstRenumbered string
 }
+
+var errUnstableNumbers = errors.New("the source's file system gives files other inode numbers while they are copied, so names of one file may have become files of their own")
 
 var errLinkChanged = fmt.Errorf("%w, after it was read by another name", errChangedFile)
 
@@ -76,6 +89,10 @@ func (t *linkTable) join(e *srcEntry, f *chunker.Found) error {
 		t.groups[key] = g
 		t.bytes += linkCost(e.Path)
 	} else {
+		if !t.tree.AreOneFile(g.first.Path, e.Path, key.Dev) {
+			t.noteUnstable(e.Path)
+			return nil
+		}
 		if f.Stamp != g.stamp && !g.joinGrown(e) {
 			return fmt.Errorf("%q: %w", e.Path, errLinkChanged)
 		}
@@ -90,6 +107,47 @@ func (t *linkTable) join(e *srcEntry, f *chunker.Found) error {
 	}
 	e.Names, e.group = wire.FileNames{Several: true, First: g.id, Left: g.left}, g
 	return nil
+}
+
+func (t *linkTable) noteUnstable(path string) {
+	if t.renumbered++; t.renumbered == 1 {
+		t.firstRenumbered = path
+	}
+}
+
+// unrecognised adds to the renumbered names those that may be of one file although each has a
+// number of its own: all else that is known of them is equal.
+func (t *linkTable) unrecognised() (names int64, first string) {
+	var left []*linkGroup
+	for _, g := range t.groups {
+		if t.tree.NumbersMayChange(g.first.Path, g.stamp.Dev) {
+			left = append(left, g)
+		}
+	}
+	compare := func(a, b *linkGroup) int {
+		return cmp.Or(cmp.Compare(a.stamp.Dev, b.stamp.Dev), cmp.Compare(a.stamp.CtimeNs, b.stamp.CtimeNs), cmp.Compare(a.stamp.MtimeNs, b.stamp.MtimeNs),
+			cmp.Compare(a.stamp.Size, b.stamp.Size), cmp.Compare(a.left, b.left))
+	}
+	slices.SortFunc(left, func(a, b *linkGroup) int { return cmp.Or(compare(a, b), cmp.Compare(a.id, b.id)) })
+	for i := 1; i < len(left); i++ {
+		if compare(left[i-1], left[i]) == 0 {
+			t.noteUnstable(left[i].first.Path)
+		}
+	}
+	return t.renumbered, t.firstRenumbered
+}
+
+// reportUnrecognised reports names that may be of one file and were copied as several.
+func (a *announcer) reportUnrecognised() error {
+	names, first := a.links.unrecognised()
+	if names == 0 {
+		return nil
+	}
+	u := Unkept{Attribute: fileset.AttributeLinks, Dir: ".", Entries: names, First: first, Reason: errUnstableNumbers.Error()}
+	if a.src.Session.Terms.Has(wire.FlagRequireAttributes) {
+		return a.refuse("", Failed, fmt.Errorf("%q: %s", first, unkeptText(&u)))
+	}
+	return sendUnkept(a.ctx, a.src.Session, a.src.results, fileset.UnkeptList{u})
 }
 
 // has reports whether a file was announced by another of its names.

@@ -87,10 +87,16 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 }
 
+// stableNumbers is a tree whose files keep their inode numbers.
+type stableNumbers struct{}
+
+func (stableNumbers) AreOneFile(_, _ string, _ uint64) bool    { return true }
+func (stableNumbers) NumbersMayChange(_ string, _ uint64) bool { return false }
+
 // A source announces names as the sink wants them, and copies anew what has no
 // room in the table, or is not the same file any more.
 func TestJoinNames(t *testing.T) {
-	var table linkTable
+	table := linkTable{tree: stableNumbers{}}
 	k := linkSink(wire.FlagHardLinks)
 	found := func(ino uint64, links uint64) *chunker.Found {
 		return &chunker.Found{Stamp: chunker.Stamp{Ino: ino, Size: 5}, Links: links}

@@ -26,6 +26,7 @@ const (
 	AttributeMode   = "mode"
 	AttributeACL    = "ACL"
 	AttributeTime   = "time"
+	AttributeLinks  = "hard links"
 	AttributeXattrs = "extended attributes"
 	otherAttributes = "other attributes"
 )

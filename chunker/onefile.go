@@ -1,0 +1,96 @@
+package chunker
+
+import (
+	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fsys"
+)
+
+// numbersMayChange reports whether a type of file system (statfs(2)) may give a file's inode
+// number to another file. FUSE without use_ino, 9p and CIFS without serverino number what the
+// kernel knows at the moment, and forget a file that nobody has open.
+func numbersMayChange(fsType uint32) bool {
+	switch fsType {
+	case unix.FUSE_SUPER_MAGIC, unix.V9FS_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC:
+		return true
+	}
+	return false
+}
+
+// NumbersMayChange reports whether the inode number of an entry may be another one later, or
+// that of another file. It blocks to open the first entry of each device.
+func (t *Tree) NumbersMayChange(path string, dev uint64) bool {
+	if known, ok := t.fileSystems.types.Load(dev); ok {
+		return numbersMayChange(known.(uint32))
+	}
+	fd, now, err := t.hold(path)
+	if err != nil {
+		return true
+	}
+	defer fsys.CloseQuietly(fd)
+	return now.Dev != dev || numbersMayChange(t.fileSystems.typeOf(dev, fd))
+}
+
+// NumberMayChange reports whether the file may get another inode number when it is closed.
+func (f *File) NumberMayChange() bool {
+	return numbersMayChange(f.tree.fileSystems.typeOf(f.opened.Dev, f.fd))
+}
+
+// AreOneFile reports whether two entries whose stamps have the same device and inode number are
+// names of one file. If numbers may change, both are held open and compared: two files that are
+// open have two numbers.
+func (t *Tree) AreOneFile(first, second string, dev uint64) bool {
+	if !t.NumbersMayChange(second, dev) {
+		return true
+	}
+	fd, one, err := t.hold(first)
+	if err != nil {
+		return false
+	}
+	defer fsys.CloseQuietly(fd)
+	fd, other, err := t.hold(second)
+	if err != nil {
+		return false
+	}
+	defer fsys.CloseQuietly(fd)
+	return one == other
+}
+
+// areOneFile is as Tree.AreOneFile, for two names at the destination.
+func (s *Sink) areOneFile(first *dirHandle, firstLeaf string, second *dirHandle, secondLeaf string) bool {
+	if d := s.deviceOf(second); d != nil && !numbersMayChange(uint32(d.rungs.fsType)) {
+		return true
+	}
+	fd, one, err := stampHeld(fsys.Openat(first.fd, firstLeaf, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0))
+	if err != nil {
+		return false
+	}
+	defer fsys.CloseQuietly(fd)
+	fd, other, err := stampHeld(fsys.Openat(second.fd, secondLeaf, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0))
+	if err != nil {
+		return false
+	}
+	defer fsys.CloseQuietly(fd)
+	return one == other
+}
+
+// hold opens an entry, whatever it is, and neither reads nor changes it.
+func (t *Tree) hold(path string) (fd int, now Stamp, err error) {
+	parent, leaf, err := t.locate(path)
+	if err != nil {
+		return -1, Stamp{}, err
+	}
+	defer parent.release()
+	return stampHeld(t.openEntry(parent, leaf, path, unix.O_PATH))
+}
+
+// stampHeld returns the stamp of what was opened, or closes it.
+func stampHeld(opened int, failed error) (fd int, now Stamp, err error) {
+	if failed != nil {
+		return -1, Stamp{}, failed
+	}
+	if now, err = stampNow(opened, ""); err != nil {
+		fsys.CloseQuietly(opened)
+	}
+	return opened, now, err
+}

@@ -1,4 +1,4 @@
-// Package fault has the errors of a session, and what a caller can do about each. It is a leaf:
+// Package fault defines the errors of a session, and classifies them by what a caller can do about each. It is a leaf:
 // every part of the engine returns these.
 package fault
 
@@ -16,30 +16,28 @@ import (
 
 // These are the errors that callers act on.
 var (
-	// ErrIntegrity says that the data that arrived is not the data that was sent, or
-	// does not match the given manifest.
+	// ErrIntegrity says that the data that arrived differs from the data that was sent, or does not match the given
+	// manifest.
 	ErrIntegrity = errors.New("integrity check failed")
-	// ErrPeerSilent says that nothing was heard from the peer for too long.
+	// ErrPeerSilent says that nothing was received from the peer for too long.
 	ErrPeerSilent = wire.ErrPeerSilent
-	// ErrPeerStopped says that the peer was interrupted, is shutting down, has lost the
-	// connection, or has heard nothing from this end for too long.
+	// ErrPeerStopped says that the peer was interrupted, is shutting down, has lost the connection, or has received
+	// nothing from this end for too long.
 	ErrPeerStopped = errors.New("the peer stopped")
 	// ErrProtocol says that the peer sent something that the protocol does not allow.
 	ErrProtocol = wire.ErrProtocol
-	// ErrKey says that the server ended the session for what the client's key may do now:
-	// the same again would be refused.
+	// ErrKey says that the server ended the session because the client's key no longer allows it. The same request
+	// would be refused.
 	ErrKey = errors.New("the key may not do that")
-	// ErrUsage says that the request makes no sense as given.
+	// ErrUsage says that the request is not valid.
 	ErrUsage = errors.New("usage")
-	// ErrStalled says that the copy has not moved on for as long as it may, though the peer
-	// lives.
+	// ErrStalled says that the copy made no progress for the permitted time, though the peer lives.
 	ErrStalled = errors.New("no progress")
-	// ErrSuperseded ends a session whose client has come again.
+	// ErrSuperseded ends a session whose client has connected again.
 	ErrSuperseded = errors.New("its client has come again")
 )
 
-// OneLine returns the text of errors that errors.Join has joined as one line. Names in
-// errors are quoted, and have no line breaks.
+// OneLine joins the lines of an errors.Join into one. Names in errors are quoted, and have no line breaks.
 func OneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 
 // ErrorClass groups errors by what a caller can do about them.
@@ -54,7 +52,7 @@ const (
 	ClassStopped     = wire.ClassStopped
 )
 
-// Classify names the class of a session's error.
+// Classify returns the class of a session's error.
 func Classify(err error) ErrorClass {
 	var remote *RemoteError
 	switch {
@@ -67,16 +65,16 @@ func Classify(err error) ErrorClass {
 	case errors.Is(err, rdma.ErrUnsupported):
 		return ClassUnsupported
 	case errors.Is(err, context.Canceled), IsLost(err):
-		// A loss that one end tells the other, over what it still has, is a loss to both.
+		// A loss that one end reports to the other, over a remaining link, is a loss to both.
 		return ClassStopped
 	}
 	return ClassError
 }
 
-// RefusedError says that a server knows the client and does not serve it now.
+// RefusedError says that a server knows the client but does not serve it now.
 type RefusedError = door.RefusedError
 
-// RemoteError is an abort told by the peer, in its words.
+// RemoteError is an abort that the peer sent, in its words.
 type RemoteError struct {
 	Peer  string
 	Class ErrorClass

@@ -21,7 +21,7 @@ func (e *LostError) Error() string { return fmt.Sprintf("connection to %s lost: 
 // Unwrap returns the cause.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// IsFinal reports whether an error would meet every try.
+// IsFinal reports whether every further attempt would fail with the same error.
 func IsFinal(err error) bool {
 	var remote *RemoteError
 	if errors.As(err, &remote) && remote.Class != ClassStopped {
@@ -37,7 +37,7 @@ func IsFinal(err error) bool {
 	return false
 }
 
-// IsLost reports whether an error says that a connection that stood is gone.
+// IsLost reports whether an error says that an established connection is gone.
 func IsLost(err error) bool {
 	if IsFinal(err) {
 		return false
@@ -45,8 +45,8 @@ func IsLost(err error) bool {
 	return errors.As(err, new(*LostError)) || errors.Is(err, rdma.ErrDisconnected) || errors.Is(err, ErrPeerSilent) || errors.Is(err, ErrPeerStopped)
 }
 
-// IsUnreached reports whether an error says that a server, which was there before, cannot
-// be reached now or has no room now.
+// IsUnreached reports whether an error says that a server, which answered before, cannot be reached now or has no room
+// now.
 func IsUnreached(err error) bool {
 	var refused *RefusedError
 	var rejected *rdma.RejectedError
@@ -68,8 +68,8 @@ func mayPass(code rdma.RejectCode) bool {
 	return code == rdma.RejectBusy || code == rdma.RejectShutdown || code == rdma.RejectSession
 }
 
-// IsUnknownSession reports whether the server refused a queue pair because it does not know, or
-// no longer, what the pair's token admits to.
+// IsUnknownSession reports whether the server refused a queue pair because the token of the pair is unknown or no
+// longer valid.
 func IsUnknownSession(err error) bool {
 	var rejected *rdma.RejectedError
 	return errors.As(err, &rejected) && rejected.Code == rdma.RejectSession

@@ -39,7 +39,7 @@ func TestPackAndUnpack(t *testing.T) {
 	}
 }
 
-// A payload that claims to be small and unpacks to much must not.
+// A payload that claims a small size but would unpack to a large one is refused.
 func TestUnpackBomb(t *testing.T) {
 	const n = 64 << 20
 	p, err := NewPacker(wire.CompressZstd, n)

@@ -10,17 +10,17 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Costs are what the two ends of a session know of its cost. The client asks for the
-// server's in its hello, and the server tells it ahead of its last message.
+// Costs are the costs of a session at its two ends. The client asks for the server's in its hello, and the server sends
+// it ahead of its last message.
 type Costs struct {
-	// Asked says that this end, a client, wants to hear of the server's.
+	// Asked says that this end, a client, has asked for the server's cost.
 	Asked bool
-	// Meter is a server's, where the client asks. It is set before the role talks.
+	// Meter is a server's, if the client asks for its cost. It is set before the role talks.
 	Meter  *stat.Meter
 	Theirs atomic.Pointer[wire.Cost]
 }
 
-// TellCost tells the client what the session cost this end, where the client asked.
+// TellCost sends the client the session's cost at this end, if the client asked for it.
 func (s *Session) TellCost(ctx context.Context) error {
 	if s.Costs.Meter == nil {
 		return nil
@@ -30,7 +30,7 @@ func (s *Session) TellCost(ctx context.Context) error {
 	return s.Ctl.Send(ctx, wire.MsgCost, c.Encode())
 }
 
-// HeardCost takes what the session cost the server.
+// HeardCost records the session's cost at the server.
 func (s *Session) HeardCost(body []byte) error {
 	c, err := wire.DecodeCost(body)
 	if err == nil && !s.Costs.Asked {
@@ -45,21 +45,21 @@ func (s *Session) HeardCost(body []byte) error {
 	return nil
 }
 
-// LocalCost is what a client's copy has cost this end, in all of its tries.
+// LocalCost is the cost of a client's copy at this end, over all attempts.
 func (s *Session) LocalCost() wire.Cost {
 	c := s.spentCost()
 	c.CPU = s.Tally.CPU()
 	return c
 }
 
-// spentCost is where this end's time has gone.
+// spentCost returns how this end spent its time.
 func (s *Session) spentCost() wire.Cost {
 	t := s.Tally.Spent()
 	return wire.Cost{Slots: t[stat.Slots], Wire: t[stat.Wire], Disk: t[stat.Disk], Digests: t[stat.Digests], Sync: t[stat.Sync]}
 }
 
-// Computing is how many workers compute at once: no more than there are, as with few slots, or in
-// a GPU's.
+// Computing is the number of workers that can compute in parallel. There may be fewer workers than processors: if slots
+// are few, or are in a GPU.
 func (s *Session) Computing() int { return min(s.Processors, int(s.Workers.Load())) }
 
 // Spent adds a worker's time since a reading of stat.Now, and returns the next reading.
@@ -67,7 +67,7 @@ func (s *Session) Spent(on stat.Stage, since int64) (now int64) {
 	return s.Tally.Spend(on, since, s.Computing())
 }
 
-// Waited is spent for what a worker does without a turn.
+// Waited is Spent for work that a worker does without a turn.
 func (s *Session) Waited(on stat.Stage, since int64) (now int64) {
 	return s.Tally.Spend(on, since, int(s.Workers.Load()))
 }

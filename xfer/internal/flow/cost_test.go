@@ -12,8 +12,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Time is divided by how many workers compute at once, and there may be fewer than processors:
-// what a single one does all the time has taken all the time.
+// Time is divided by the number of workers that compute in parallel, which may be smaller than the number of
+// processors. The work of a single busy worker takes the whole time.
 func TestTimeIsDividedByThoseThatCompute(t *testing.T) {
 	for _, c := range []struct{ processors, workers, want int }{{24, 2, 2}, {24, 96, 24}, {2, 8, 2}, {2, 1, 1}} {
 		s := Session{Session: &link.Session{}, Tally: &stat.Counters{}, Processors: c.processors}
@@ -31,7 +31,7 @@ func TestTimeIsDividedByThoseThatCompute(t *testing.T) {
 	}
 }
 
-// A session that wants a GPU has its workers, or if it gets none those of host memory.
+// A session that asks for a GPU has the GPU's number of workers, or that of host memory if it gets no GPU.
 func TestWorkersOfTheRingThatWasMade(t *testing.T) {
 	s := Session{Session: &link.Session{Link: &link.Link{Ring: &ring.Ring{}}}, Terms: wire.Terms{Slots: 16, PieceBytes: 1 << 20}}
 	if got, want := s.RingWorkers(), min(16, chunker.DiskWorkers()); got != want {
@@ -47,7 +47,7 @@ func TestWorkersOfTheRingThatWasMade(t *testing.T) {
 	}
 }
 
-// A peer tells its cost once, if it was asked, and within bounds.
+// A peer sends its cost once, if it was asked, and within bounds.
 func TestHeardCost(t *testing.T) {
 	body := (&wire.Cost{CPU: 5}).Encode()
 	var unasked Session

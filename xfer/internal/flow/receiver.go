@@ -16,40 +16,39 @@ import (
 	"sync"
 )
 
-// Filled names a slot that was filled, and the link over which.
+// Filled names a filled slot and the link that filled it.
 type Filled struct {
 	Slot       int
 	Generation uint64
 	link       *link.Link
 }
 
-// filling is what the chunk in a slot counts for the rail that brought it.
+// filling is what the chunk in a slot counts for the rail that carried it.
 type filling struct {
 	link  *link.Link
 	bytes int64
 }
 
-// Receiver is the receiving half of the chunk path. It checks every immediate
-// against the sink's own state, hands the slots to workers, and returns them to the
-// source in batches.
+// Receiver is the receiving half of the chunk path. It checks every immediate against its own state, passes the slots
+// to workers, and returns them to the source in batches.
 type Receiver struct {
 	Session *Session
-	Seals   *trust.Chunks // nil where chunks are not encrypted
+	Seals   *trust.Chunks // nil if chunks are not encrypted
 	Work    SlotQueue[Filled]
-	// RingTold is closed when the peer was told of the ring.
+	// RingTold is closed when the peer was sent the description of the ring.
 	RingTold chan struct{}
 
 	mu      sync.Mutex
-	Granted bool  // the peer was told of the ring
-	Begun   bool  // a chunk has come
-	Counted int64 // up to when idle time is counted, by stat.Now
+	Granted bool  // the peer was sent the description of the ring
+	Begun   bool  // a chunk has arrived
+	Counted int64 // time up to which idle time is counted, by stat.Now
 	slots   credit.Sink
 	filled  []filling // by slot
-	parked  int       // slots whose chunks wait for others
+	parked  int       // slots whose chunks wait for other chunks
 	Credits []wire.ReturnedSlot
 	buf     []byte
 	batch   int
-	// idle has a token when no slot was filled a moment ago.
+	// idle has a token if no slot was filled a moment ago.
 	idle chan struct{}
 }
 
@@ -61,13 +60,12 @@ func NewReceiver(s *Session) *Receiver {
 	}
 }
 
-// creditBatch is how many credits go together. A quarter of the ring keeps the source
-// busy and the number of messages small.
+// creditBatch is the number of credits in one message. A quarter of the ring keeps the source busy and the number of
+// messages small.
 func creditBatch(slots int) int { return max(1, slots/4) }
 
-// Immediate takes the announcement of a chunk, which came over a link. The peer wrote it,
-// so immediate checks it: the slot must have been granted, and not used since. What comes
-// over a lost link comes too late.
+// Immediate processes the announcement of a chunk that arrived over a link. The peer wrote it, so Immediate checks it:
+// the slot must have been granted, and not used since. An announcement over a lost link is too late and ignored.
 func (f *Receiver) Immediate(l *link.Link, imm uint32) error {
 	slot, gen := wire.SplitImmediate(imm)
 	f.mu.Lock()
@@ -93,7 +91,7 @@ func (f *Receiver) Immediate(l *link.Link, imm uint32) error {
 // Done does nothing, because a sink posts only quiet messages.
 func (f *Receiver) Done() {}
 
-// LinkLost takes no announcement over a link any more.
+// LinkLost stops accepting announcements over a link.
 func (f *Receiver) LinkLost(l *link.Link) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,8 +99,8 @@ func (f *Receiver) LinkLost(l *link.Link) {
 	f.Session.Trace.Step(credit.Step{Kind: credit.StepClosed, Sink: true, Link: l.Number})
 }
 
-// Fence answers the source, for a lost link whose connections are closed: which of the
-// slots that it addressed over the link were never announced. They are granted again.
+// Fence answers the source for a lost link whose connections are closed. The answer names the slots that the source
+// addressed over the link and that were never announced. They are granted again.
 func (f *Receiver) Fence(b *wire.LostLink) (*wire.LostLink, error) {
 	addressed := make([]credit.Place, len(b.Slots))
 	for i := range b.Slots {
@@ -118,7 +116,7 @@ func (f *Receiver) Fence(b *wire.LostLink) (*wire.LostLink, error) {
 	return LostSlots(credit.Link(b.Link), lost), nil
 }
 
-// LostSlots is the message about slots of a lost link.
+// LostSlots returns the message about slots of a lost link.
 func LostSlots(l credit.Link, places []credit.Place) *wire.LostLink {
 	b := &wire.LostLink{Link: uint32(l)}
 	for _, p := range places {
@@ -153,8 +151,8 @@ func (f *Receiver) GiveBack(r wire.ReturnedSlot) {
 	}
 }
 
-// ReturnAll waits until all slots have gone back to the source, which counts what comes
-// back: a worker may return a slot after what was in it is published.
+// ReturnAll waits until all slots have gone back to the source, which counts them. A worker may return a slot after its
+// contents are published.
 func (f *Receiver) ReturnAll(ctx context.Context) error {
 	if err := f.AwaitIdle(ctx); err != nil {
 		return err
@@ -174,7 +172,7 @@ func (f *Receiver) ReturnAll(ctx context.Context) error {
 	}
 }
 
-// AwaitIdle waits until no slot is with a worker.
+// AwaitIdle waits until no worker has a slot.
 func (f *Receiver) AwaitIdle(ctx context.Context) error {
 	for {
 		f.mu.Lock()
@@ -191,8 +189,8 @@ func (f *Receiver) AwaitIdle(ctx context.Context) error {
 	}
 }
 
-// Park notes that so many more slots have chunks that wait for others. Where all have, the
-// source may need what was collected for those others.
+// Park adds to the number of slots whose chunks wait for others. If all slots wait, the source may need the collected
+// credits to send those others.
 func (f *Receiver) Park(slots int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -200,22 +198,20 @@ func (f *Receiver) Park(slots int) {
 	f.flushLocked(false)
 }
 
-// flushLocked sends the collected credits when they are enough, or when the source
-// might be waiting for them. Where the window is closed they stay, and go when it
-// opens.
+// flushLocked sends the collected credits when there are enough, or when the source might be waiting for them. If the
+// window is closed they are kept until it opens.
 func (f *Receiver) flushLocked(now bool) {
 	if len(f.Credits) == 0 || (!now && len(f.Credits) < f.batch && f.slots.Busy() > f.parked) {
 		return
 	}
 	n := f.encodeLocked()
-	// Ignore the error: where the connection is dead, the poller is about to learn why.
+	// Ignore the error: if the connection is dead, the poller reports why.
 	if ok, _ := f.Session.Ctl.TrySend(wire.MsgCredit, f.buf); ok {
 		f.Credits = f.Credits[:copy(f.Credits, f.Credits[n:])]
 	}
 }
 
-// encodeLocked encodes in f.buf the first n of the collected credits, as many as one
-// message holds.
+// encodeLocked encodes into f.buf the first n of the collected credits, as many as one message holds.
 func (f *Receiver) encodeLocked() (n int) {
 	f.buf = f.buf[:0]
 	for n < len(f.Credits) && len(f.buf) < wire.MaxBodyBytes-returnedBytes {
@@ -225,34 +221,32 @@ func (f *Receiver) encodeLocked() (n int) {
 	return n
 }
 
-// returnedBytes bounds one slot in wire.MsgCredit.
+// returnedBytes bounds the size of one slot in wire.MsgCredit.
 const returnedBytes = 3 + 10 + 1 + 2 + wire.MaxExtents*2
 
-// IsFull reports whether every slot is with this end, or was not told to the source yet: then
-// nothing can arrive.
+// IsFull reports whether every slot is with this end, or is not announced to the source yet. Then nothing can arrive.
 func (f *Receiver) IsFull() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.slots.Busy()+len(f.Credits) >= f.slots.Slots()
 }
 
-// CountIdleLocked counts the time since the last call for each worker that could have
-// computed then, and had no chunk.
+// CountIdleLocked counts the time since the last call for each worker that could have computed but had no chunk.
 func (f *Receiver) CountIdleLocked() {
 	s := f.Session
 	n := s.Computing()
 	f.Counted = s.Tally.SpendBy(max(n-f.slots.Busy(), 0), stat.Wire, f.Counted, n)
 }
 
-// CountFromNow forgets the idle time that is not counted yet.
+// CountFromNow drops the idle time that is not counted yet.
 func (f *Receiver) CountFromNow() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.Counted = stat.Now()
 }
 
-// AwaitSlot waits for a filled slot, and takes one that is near, if isNear is set and there is
-// one. The wait for one that never comes, at the end, is not for the wire.
+// AwaitSlot waits for a filled slot. If isNear is set, it prefers a slot that is near. The wait for a slot that never
+// comes, at the end, does not count as waiting for the network.
 func (f *Receiver) AwaitSlot(ctx context.Context, isNear func(Filled) bool) (a Filled, err error) {
 	select {
 	case <-f.Work.Ready:
@@ -267,9 +261,8 @@ func (f *Receiver) AwaitSlot(ctx context.Context, isNear func(Filled) bool) (a F
 	}
 }
 
-// ReadHeader copies a slot's header out of the ring into priv, of wire.HeaderStride
-// bytes, and decodes it there. The peer may write to the ring while this end reads it,
-// so nothing is looked at twice.
+// ReadHeader copies a slot's header out of the ring into priv, of wire.HeaderStride bytes, and decodes it there. The
+// peer may write to the ring while this end reads it, so nothing is read twice.
 func (f *Receiver) ReadHeader(a Filled, priv []byte, h *wire.ChunkHeader) error {
 	mem := f.Session.Link.Ring.HeaderSlot(a.Slot)
 	copy(priv[:wire.HopBytes], mem)
@@ -293,7 +286,7 @@ func (f *Receiver) ReadHeader(a Filled, priv []byte, h *wire.ChunkHeader) error 
 	return nil
 }
 
-// GrantRing makes the ring and tells the source where it is. That grants all its slots.
+// GrantRing makes the ring and sends its description to the source. That grants all its slots.
 func (f *Receiver) GrantRing(ctx context.Context) error {
 	if err := f.Session.MakeRing(ctx, f.Session.Terms.Slots, SinkAccess); err != nil {
 		return err
@@ -312,5 +305,5 @@ func (f *Receiver) GrantRing(ctx context.Context) error {
 	return nil
 }
 
-// SinkAccess is what the source may do to a sink's ring.
+// SinkAccess is the access of the source to a sink's ring.
 const SinkAccess = rdma.LocalWrite | rdma.RemoteWrite

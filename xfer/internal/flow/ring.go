@@ -14,20 +14,18 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// slotMemory is what the two ends of a session tell each other of where they have
-// their slots.
+// slotMemory is what the two ends of a session know about the place of their slots.
 type slotMemory struct {
-	// told is closed when the peer was told what it has to know of this end's ring.
+	// told is closed when the peer was sent what it needs of this end's ring.
 	told chan struct{}
-	// Asked says that the peer is to have its slots in GPU memory.
+	// Asked says that the peer is asked to have its slots in GPU memory.
 	Asked bool
-	// Theirs is where the peer has its slots, once it has told.
+	// theirs is the place of the peer's slots, once it has announced it.
 	theirs atomic.Pointer[wire.Memory]
 }
 
-// MakeRing makes this end's ring. Where this end was asked for GPU memory, MakeRing
-// tells the peer the result. It takes milliseconds, and meanwhile entries are already
-// announced.
+// MakeRing makes this end's ring. If this end was asked for GPU memory, MakeRing reports the result to the peer. It
+// takes milliseconds, and entries are already announced meanwhile.
 func (s *Session) MakeRing(ctx context.Context, slots int, access rdma.Access) error {
 	if err := s.Link.Place(ctx, s.ringConfig(slots, access)); err != nil {
 		return &RingError{err}
@@ -50,7 +48,7 @@ func (s *Session) MakeRing(ctx context.Context, slots int, access rdma.Access) e
 // RingError says that an end could not make its ring.
 type RingError struct{ err error }
 
-// NoRing begins the text of a RingError, by which the peer knows it.
+// NoRing begins the text of a RingError, by which the peer recognizes it.
 const NoRing = "make the ring: "
 
 func (e *RingError) Error() string { return NoRing + e.err.Error() }
@@ -65,8 +63,7 @@ func withHint(err error) string {
 	return err.Error()
 }
 
-// RingWorkers is how many workers the session has beside the ring that was made: those of a GPU
-// where the slots are there.
+// RingWorkers is the number of workers for the ring that was made: the GPU's if the slots are in GPU memory.
 func (s *Session) RingWorkers() int {
 	n := s.DiskWorkers()
 	if d := s.Link.Ring.Device; d != nil {
@@ -75,8 +72,8 @@ func (s *Session) RingWorkers() int {
 	return n
 }
 
-// ringConfig is the ring that was agreed. Slots that the peer writes to have no room
-// between them. Slots that this end encrypts have room for a tag behind each.
+// ringConfig returns the ring that was agreed. Slots that the peer writes to are contiguous. Slots that this end
+// encrypts have room for a tag after each.
 func (s *Session) ringConfig(slots int, access rdma.Access) ring.Config {
 	c := s.RingWish
 	c.Slots, c.SlotBytes, c.Access, c.Touched = slots, s.Terms.ChunkBytes, access, s.Terms.Touched()
@@ -87,8 +84,8 @@ func (s *Session) ringConfig(slots int, access rdma.Access) ring.Config {
 	return c
 }
 
-// AwaitMemoryTold waits until the peer knows of this end's ring. Without that, a
-// conversation without entries would end before the peer hears where the slots are.
+// AwaitMemoryTold waits until the peer knows this end's ring. Without that, a conversation without entries would end
+// before the peer receives the place of the slots.
 func (s *Session) AwaitMemoryTold(ctx context.Context) error {
 	select {
 	case <-s.Memory.told:
@@ -98,7 +95,7 @@ func (s *Session) AwaitMemoryTold(ctx context.Context) error {
 	}
 }
 
-// heardMemory takes the peer's message about where it has its slots.
+// heardMemory processes the peer's message about the place of its slots.
 func (s *Session) heardMemory(body []byte) error {
 	m, err := wire.DecodeMemory(body)
 	if err == nil && s.Client && !s.Memory.Asked {
@@ -114,7 +111,7 @@ func (s *Session) heardMemory(body []byte) error {
 	return nil
 }
 
-// Memories returns where the two ends had their slots, as far as they told.
+// Memories returns where the two ends had their slots, as far as they reported it.
 func (s *Session) Memories() (local, remote wire.Memory) {
 	local, remote = wire.HostMemory(""), wire.HostMemory("")
 	if s.Link.Ring != nil {

@@ -14,14 +14,13 @@ import (
 	"sync"
 )
 
-// Chunk is a chunk on its way out: the contents of its header, and what the source keeps of
-// the files that its extents come from.
+// Chunk is a chunk to send: the contents of its header, and what the source keeps of the files that its extents come
+// from.
 type Chunk[C any] struct {
 	wire.ChunkHeader
 	Of C
-	// Again says that it was posted before. tries is how often its pieces came damaged since
-	// one of them arrived, and HeaderTries how often its header did since that arrived. A
-	// chunk that was lost with its link has not been tried.
+	// Again says that the chunk was posted before. tries counts how often its pieces arrived damaged since one of them
+	// arrived intact, and HeaderTries the same for its header. A chunk that was lost with its link is not counted.
 	Again              bool
 	Tries, HeaderTries int
 	// committed says that its digests are booked.
@@ -32,59 +31,55 @@ type Chunk[C any] struct {
 type Slot[C any] struct {
 	Index int
 	Chunk Chunk[C]
-	// Target is the place at the sink, once the chunk has one. headerSent says that the
-	// header was posted on lane and the payload was not.
+	// target is the place at the sink, once the chunk has one. headerSent says that the header was posted on lane but
+	// the payload was not.
 	target     credit.Place
 	lane       *link.Lane
 	headerSent bool
-	// postedOn is the link that reads the slot, until it is done with that.
+	// postedOn is the link that reads the slot, until it has finished.
 	postedOn *link.Link
 }
 
-// sentChunk is what the source remembers of a chunk until its slot comes back:
-// enough to send it, or parts of it, again.
+// sentChunk is what the source keeps of a chunk until its slot comes back: enough to send it, or parts of it, again.
 type sentChunk[C any] struct {
 	chunk Chunk[C]
 	busy  bool
 	lane  *link.Lane
 }
 
-// Sender is the sending half of the chunk path. Several workers fill chunks at
-// once. Chunks are posted in the order of their ids, as far as the sink has granted
-// slots, each over the lane that has the least under way for its rate. The goroutine that
-// makes a chunk ready or brings a grant posts what can be posted. No goroutine waits
-// while it holds a slot.
+// Sender is the sending half of the chunk path. Several workers fill chunks in parallel. Chunks are posted in the order
+// of their ids, as far as the sink has granted slots, each over the lane with the least in flight for its rate. The
+// goroutine that makes a chunk ready or receives a grant posts what can be posted. No goroutine waits while it holds a
+// slot.
 type Sender[C any] struct {
 	Session *Session
-	seals   *trust.Chunks // nil where chunks are not encrypted
-	// Commit is called in order of chunk ids, right before a chunk that is no repair is
-	// posted for the first time. It may change flags of extents.
+	seals   *trust.Chunks // nil if chunks are not encrypted
+	// Commit is called in order of chunk ids, immediately before a chunk that is no repair is posted for the first
+	// time. It may change flags of extents.
 	Commit func(c *Chunk[C])
-	// Lost is called with a chunk that must be sent again: all of it, or the extents in
-	// Bad. It must not block.
+	// Lost is called with a chunk that must be sent again: all of it, or the extents in Bad. It must not block.
 	Lost func(c *Chunk[C], r *wire.ReturnedSlot) error
-	// Moved is called with a chunk that was lost with its link, and must be sent again as
-	// it is. It must not block.
+	// Moved is called with a chunk that was lost with its link and must be sent again unchanged. It must not block.
 	Moved func(c *Chunk[C])
-	// Returned is called when a chunk has ended at the sink.
+	// Returned is called when the sink has finished with a chunk.
 	Returned func(c *Chunk[C])
 
 	Mu      sync.Mutex
 	Cond    *sync.Cond
-	Links   []*link.Link // that chunks may go over
+	Links   []*link.Link // links that may carry chunks
 	Granted credit.Source
 	Slots   []Slot[C]
-	Free    []int          // source slots; the one used last is on top, because it is in the cache
-	Filled  int            // slots in ready and again
-	Under   int            // slots that were posted and are not done
+	Free    []int          // source slots; the most recently used is on top, because it is in the cache
+	Filled  int            // slots in Ready and again
+	Under   int            // slots that were posted and are not completed
 	Ready   []*Slot[C]     // by id modulo len: filled, waiting for their turn
-	again   []*Slot[C]     // resends that are filled
+	again   []*Slot[C]     // filled chunks to send again
 	NextID  uint64         // id of the chunk to post next
 	Packed  uint64         // number of ids given out
 	posted  []sentChunk[C] // by sink slot
-	missing []uint64       // ids of chunks of which a part must go again
-	turn    int            // round robin over lanes that have as much under way
-	// uncounted says that somebody waits for room, and that the time counts as nothing yet.
+	missing []uint64       // ids of chunks of which a part must be sent again
+	turn    int            // round robin over lanes with equal load
+	// uncounted says that a goroutine waits for room and that its time does not count as anything yet.
 	uncounted bool
 	wrs       [2]rdma.WR
 	badBuf    []uint16
@@ -92,7 +87,7 @@ type Sender[C any] struct {
 	reset     func(*C)
 }
 
-// NewSender returns the sender of a session. reset empties what a slot's chunk had before.
+// NewSender returns the sender of a session. reset clears what a slot's chunk had before.
 func NewSender[C any](s *Session, reset func(*C)) *Sender[C] {
 	n := SourceSlots(s.Terms.Slots)
 	o := &Sender[C]{
@@ -108,16 +103,15 @@ func NewSender[C any](s *Session, reset func(*C)) *Sender[C] {
 	return o
 }
 
-// SourceSlots is how many slots a source's own ring has: one more than the sink's. That
-// slot is kept for chunks that must be sent again, so that chunks that wait for their
-// turn never take the last slot.
+// SourceSlots is the number of slots in a source's own ring: one more than the sink's. The extra slot is for chunks
+// that must be sent again, so that chunks waiting for their turn never take the last slot.
 func SourceSlots(slots int) int { return slots + 1 }
 
 // RoomLocked reports whether a new chunk may be begun.
 func (o *Sender[C]) RoomLocked() bool { return len(o.Free) > 1 }
 
-// Open takes the place of the sink's ring on the rail of a link. With the first link's, every
-// slot is granted. Chunks may have been filled before.
+// Open records the place of the sink's ring on the rail of a link. The first link's grants every slot. Chunks may have
+// been filled before.
 func (o *Sender[C]) Open(l *link.Link, info wire.RingInfo) error {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
@@ -139,9 +133,8 @@ func (o *Sender[C]) Open(l *link.Link, info wire.RingInfo) error {
 	return nil
 }
 
-// WakeOn makes the end of ctx, which always comes, wake every goroutine that waits on
-// cond. It must stay in force until then, because those goroutines outlive the talk
-// that began them.
+// WakeOn wakes every goroutine that waits on cond when ctx ends, which it always does. It must remain in force until
+// then, because those goroutines outlive the talk that started them.
 func (o *Sender[C]) WakeOn(ctx context.Context) {
 	context.AfterFunc(ctx, func() {
 		o.Mu.Lock()
@@ -169,7 +162,7 @@ func (o *Sender[C]) NumberLocked(s *Slot[C]) {
 	o.Packed++
 }
 
-// Submit hands over a filled slot and posts what can be posted.
+// Submit takes a filled slot and posts what can be posted.
 func (o *Sender[C]) Submit(s *Slot[C]) {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
@@ -224,9 +217,8 @@ func (o *Sender[C]) nextLocked() (s *Slot[C], resend bool) {
 	} else {
 		s = o.Ready[o.NextID%uint64(len(o.Ready))]
 	}
-	// The sink holds back every later chunk until a chunk has come again whose header
-	// was damaged, or in a stream any damaged chunk. Keep a sink slot for each chunk
-	// that must come again.
+	// After a damaged header, or in a stream any damaged chunk, the sink holds back every later chunk until that chunk
+	// has arrived again. Keep a sink slot for each chunk that must be sent again.
 	kept := 0
 	if !resend {
 		kept = len(o.missing)
@@ -237,8 +229,7 @@ func (o *Sender[C]) nextLocked() (s *Slot[C], resend bool) {
 	return s, resend
 }
 
-// addressLocked gives a chunk a sink slot and a lane. It returns false while there is no
-// link.
+// addressLocked gives a chunk a sink slot and a lane. It returns false while there is no link.
 func (o *Sender[C]) addressLocked(s *Slot[C]) bool {
 	l := o.LaneLocked(o.Session.Link.Ring.SpreadTo(s.Index))
 	if l == nil {
@@ -251,9 +242,9 @@ func (o *Sender[C]) addressLocked(s *Slot[C]) bool {
 	return true
 }
 
-// LaneLocked returns the lane that has the least under way for its rate, of the links that
-// are best for chunks; of lanes that have the same, links and their lanes in turn. See
-// farChunks of a ring that is spread; node is that of this end's slot, or nil.
+// LaneLocked returns the lane with the least in flight for its rate, among the links that are best for chunks. Among
+// equals, links and their lanes take turns. farChunks describes the preference for near slots in a ring on several NUMA
+// nodes; node is that of this end's slot, or nil.
 func (o *Sender[C]) LaneLocked(node *numa.Node) (best *link.Lane) {
 	o.turn++
 	least, leastRank := 0.0, 0
@@ -274,8 +265,8 @@ func (o *Sender[C]) LaneLocked(node *numa.Node) (best *link.Lane) {
 	return best
 }
 
-// postLocked posts a chunk's header and payload. ok is false if the queue was full. The
-// rest is then posted later, on the same lane.
+// postLocked posts a chunk's header and payload. ok is false if the queue was full. The rest is then posted later, on
+// the same lane.
 func (o *Sender[C]) postLocked(s *Slot[C]) (ok bool) {
 	wrs, link := o.wrs[:], s.lane.Link
 	if s.headerSent {
@@ -298,8 +289,7 @@ func (o *Sender[C]) postLocked(s *Slot[C]) (ok bool) {
 		}
 		return true
 	}
-	// The queue is full. Or the connection is dead, and the poller is about to learn
-	// why.
+	// The queue is full, or the connection is dead and the poller reports why.
 	s.headerSent = s.headerSent || n == 1
 	return false
 }
@@ -317,8 +307,7 @@ func (o *Sender[C]) headerWR(s *Slot[C]) rdma.WR {
 	}
 }
 
-// Done frees the source slot of a chunk that completed on a link. Of a lost link, shut
-// frees the slots.
+// Done frees the source slot of a chunk that completed on a link. The slots of a lost link are freed by Shut.
 func (o *Sender[C]) Done(l *link.Link, id uint64) {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
@@ -354,8 +343,7 @@ func (o *Sender[C]) Credit(body []byte) error {
 	return nil
 }
 
-// MaxResends is how often a piece or a header is sent again before the copy of its file,
-// or the session, fails.
+// MaxResends is how often a piece or a header is sent again before the copy of its file, or the session, fails.
 const MaxResends = 3
 
 func (o *Sender[C]) ReturnedLocked(r *wire.ReturnedSlot) error {
@@ -404,13 +392,13 @@ func (s *Session) SessionTag() uint64 {
 	return v
 }
 
-// farChunks is how many chunks more a lane may have under way than another of the same rate,
-// before a chunk goes over the other, to which this end's slot is not near. It is twice that
-// where no slot at the sink that is near to the other is free: a sink moves each byte more often.
+// farChunks is how many more chunks a lane that is near to this end's slot may have in flight than a far lane of the
+// same rate, before a chunk goes over the far one. It is doubled if the sink has no free slot that is near to the far
+// lane, because a sink moves each byte more often.
 const farChunks = 4
 
-// farLocked is for how much more under way a link stands that a chunk in a slot on a node is
-// to go over. node is nil where it does not matter.
+// farLocked is how many more bytes other links must have in flight before a chunk in a slot on a node goes over l. node
+// is nil if the node does not matter.
 func (o *Sender[C]) farLocked(l *link.Link, node *numa.Node) (bytes int64) {
 	chunks := 0
 	if node != nil && node.Number() != l.Node.Number() {

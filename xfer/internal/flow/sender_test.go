@@ -12,7 +12,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A sink's ring may have fewer slots than were agreed, and a source uses those.
+// If a sink's ring has fewer slots than were agreed, the source uses only those.
 func TestRingOfFewerSlots(t *testing.T) {
 	for slots, ok := range map[uint32]bool{0: false, 1: true, 7: true, 8: true, 9: false, 1 << 31: false, 1<<32 - 1: false} {
 		info := wire.RingInfo{Link: 1, Slots: slots, SlotBytes: 1 << 20, PayloadAddr: 1 << 20, HeaderAddr: 1 << 30}
@@ -36,7 +36,7 @@ func TestRingOfFewerSlots(t *testing.T) {
 	}
 }
 
-// A ring comes once over each link, over the first one first, with as many slots over all.
+// A ring is announced once over each link, over the first one first, with the same number of slots over all.
 func TestRingOverEachLink(t *testing.T) {
 	t.Parallel()
 	first, second, third := &link.Link{Number: 1}, &link.Link{Number: 2, Ready: true}, &link.Link{Number: 3, Ready: true}
@@ -67,14 +67,14 @@ func TestRingOverEachLink(t *testing.T) {
 	}
 }
 
-// A chunk goes over an RDMA device that is heard, else over TCP in reserve that is heard,
-// and over a silent rail only where all are silent. The load decides between equals only.
+// A chunk goes over an RDMA device that receives, else over TCP in reserve that receives, and over a silent rail only
+// if all are silent. The load decides only between equals.
 func TestWhichLinkGetsAChunk(t *testing.T) {
 	t.Parallel()
 	type one struct{ reserve, silent bool }
 	nic, tcp, silentNIC, silentTCP := one{}, one{reserve: true}, one{silent: true}, one{true, true}
 	for _, tc := range []struct {
-		links []one // each with more under way than the one before
+		links []one // each with more in flight than the one before
 		want  int
 	}{
 		{[]one{nic, nic}, 0},
@@ -116,7 +116,7 @@ func TestLinkWithoutLanesGetsNoChunk(t *testing.T) {
 	}
 }
 
-// Of lanes, one near to the slot goes first, until it has much more under way.
+// A lane near to the slot is used first, until it has much more in flight than the others.
 func TestNearLaneGoesFirst(t *testing.T) {
 	t.Parallel()
 	sysfs := numatest.Sysfs(t, 2)

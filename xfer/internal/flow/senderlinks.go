@@ -10,7 +10,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// LinkReady notes that this end's ring is registered on the rail of a further link.
+// LinkReady records that this end's ring is registered on the rail of a further link.
 func (o *Sender[C]) LinkReady(l *link.Link) {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
@@ -18,7 +18,7 @@ func (o *Sender[C]) LinkReady(l *link.Link) {
 	o.useLocked(l)
 }
 
-// useLocked sends chunks over a link from now on, if both ends' rings are on it.
+// useLocked sends chunks over a link from now on, if both ends' rings are registered on it.
 func (o *Sender[C]) useLocked(l *link.Link) {
 	if l.Ready && l.Target.Slots != 0 && !l.Lost.Load() {
 		o.Links = append(o.Links, l)
@@ -26,17 +26,16 @@ func (o *Sender[C]) useLocked(l *link.Link) {
 	o.pumpLocked()
 }
 
-// LinkLost addresses nothing more over a link.
+// LinkLost stops addressing chunks over a link.
 func (o *Sender[C]) LinkLost(l *link.Link) {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
 	o.Links = slices.DeleteFunc(o.Links, func(other *link.Link) bool { return other == l })
 }
 
-// Shut takes back what a lost link had, once its connections are closed: this end's
-// slots, for which no completion comes any more, and the chunks that were not posted
-// whole. It returns the sink's slots that are quarantined until the sink has answered
-// for them.
+// Shut takes back what a lost link had, after its connections are closed: this end's slots, for which no completion
+// will come, and the chunks that were not posted whole. It returns the sink's slots, which are quarantined until the
+// sink has answered for them.
 func (o *Sender[C]) Shut(l *link.Link) []credit.Place {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
@@ -60,8 +59,7 @@ func (o *Sender[C]) Shut(l *link.Link) []credit.Place {
 	return quarantined
 }
 
-// Fenced takes the slots of a lost link of which the sink never heard. Their chunks go
-// over other links.
+// Fenced takes back the slots of a lost link that were never announced to the sink. Their chunks go over other links.
 func (o *Sender[C]) Fenced(b *wire.LostLink) error {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
@@ -83,8 +81,7 @@ func (o *Sender[C]) Fenced(b *wire.LostLink) error {
 	return nil
 }
 
-// FitRing leaves out the slots that the ring did not get. No slot may have been taken
-// before.
+// FitRing removes the slots that the ring did not get. No slot may have been taken before.
 func (o *Sender[C]) FitRing() {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()

@@ -1,5 +1,5 @@
-// Package flow moves chunks between two rings: slots and credit, sending and receiving, seals,
-// compression, and what both ends of a session agreed and count. It knows nothing of files.
+// Package flow moves chunks between two rings: slots and credit, sending and receiving, seals, compression, and what
+// both ends of a session have agreed and count. It knows nothing of files.
 package flow
 
 import (
@@ -14,18 +14,16 @@ import (
 	"sync/atomic"
 )
 
-// Session is one end of a conversation about a copy: its links, and what both ends have agreed
-// and count.
+// Session is one end of a conversation about a copy: its links, and what both ends have agreed and count.
 type Session struct {
 	*link.Session
 	Terms wire.Terms
 	// Rules are the client's filter rules, set before the role talks. Nil means none.
 	Rules *filter.Rules
-	// Into is where the peer, a sink, says that the copy goes. It is nil where the peer
-	// does not say so.
+	// Into is the destination as the peer, a sink, reports it. It is nil if the peer does not report it.
 	Into *wire.IntoPlace
-	// RingWish is where this end is to have its slots, and how it gets at a GPU.
-	// ringConfig adds what follows from the terms.
+	// RingWish is the requested place of this end's slots, and the access to a GPU. ringConfig adds what follows from
+	// the terms.
 	RingWish ring.Config
 	Memory   slotMemory
 	Costs    Costs
@@ -36,17 +34,17 @@ type Session struct {
 	KnowsReplaced bool
 	// KnowsNear says that the peer knows which slots of a ring are near to a rail.
 	KnowsNear bool
-	// Tally counts what this end does. At a client it may be of several sessions.
+	// Tally counts what this end does. A client may use one for several sessions.
 	Tally *stat.Counters
-	// Processors is how many goroutines may compute at once, and workers how many there are to
-	// fill or drain slots: those that wait for disks, too.
+	// Processors is how many goroutines may compute in parallel. Workers is the number of goroutines that fill or drain
+	// slots, including those that wait for disks.
 	Processors int
 	Workers    atomic.Int32
-	// SessionsAtOnce is how many sessions a server has at most; 0 at a client.
+	// SessionsAtOnce is the most sessions that a server serves in parallel; 0 at a client.
 	SessionsAtOnce int
-	// Files bounds what a server's session has open; nil at a client.
+	// Files bounds the open files of a server's session; nil at a client.
 	Files chunker.Budget
-	// Limit bounds how many bytes a second the payload may take on the wire.
+	// Limit bounds the payload's bytes a second on the wire.
 	Limit limit.Limits
 }
 
@@ -61,8 +59,8 @@ func New(links *link.Session) *Session {
 	return s
 }
 
-// heardAside takes a message that is the same for every role: about the memory of the
-// peer's slots, or what the session cost it.
+// heardAside handles a message that is the same for every role: about the memory of the peer's slots, or the session's
+// cost at the peer.
 func (s *Session) heardAside(f *wire.Frame) (taken bool, err error) {
 	switch f.Type {
 	case wire.MsgMemory:
@@ -73,12 +71,12 @@ func (s *Session) heardAside(f *wire.Frame) (taken bool, err error) {
 	return false, nil
 }
 
-// Begin begins the role of this end, whose chunks can travel over several links.
+// Begin starts the role of this end, whose chunks can travel over several links.
 func (s *Session) Begin(r link.Role) {
 	s.Converses(r, !s.Client && s.Link.Transport == "verbs" && s.RingWish.Placement.GPU == wire.GPUOff)
 }
 
-// TellNear adds to what the source hears of a sink's ring which slots are near to a link.
+// TellNear adds to the description of a sink's ring which slots are near to a link.
 func (s *Session) TellNear(l *link.Link, info *wire.RingInfo) {
 	if from, n := s.Link.Ring.Near(l.Node); s.KnowsNear {
 		info.NearFrom, info.NearSlots = uint32(from), uint32(n)

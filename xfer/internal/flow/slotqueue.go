@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// SlotQueue hands slots to workers: to each the first that is near to it, or else the first
-// of all. Several goroutines at once may use it.
+// SlotQueue passes slots to workers: to each the first slot that is near to it, or else the first of all. Several
+// goroutines may use it concurrently.
 type SlotQueue[T any] struct {
-	// Ready has a token for each slot. Who has taken one takes a slot by next. It is closed,
-	// behind its tokens, where no more slots come.
+	// Ready has a token for each slot. A worker that has taken a token takes a slot with Next. Ready is closed, after
+	// its tokens, when no more slots come.
 	Ready chan struct{}
 
 	mu    sync.Mutex
@@ -29,7 +29,7 @@ func (q *SlotQueue[T]) Put(slot T) {
 	q.Ready <- struct{}{}
 }
 
-// Next takes a slot for a token of ready. isNear may be nil, where all are as near.
+// Next takes a slot for a token of Ready. isNear may be nil if all slots are equally near.
 func (q *SlotQueue[T]) Next(isNear func(T) bool) T {
 	q.mu.Lock()
 	defer q.mu.Unlock()

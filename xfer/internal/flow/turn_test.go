@@ -8,8 +8,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Workers that wait for disks are bounded by slots, by what needs memory for each of them, and
-// by how many sessions a server has.
+// The number of workers that wait for disks is bounded by the slots, by the memory that each needs, and by the sessions
+// of a server.
 func TestDiskWorkers(t *testing.T) {
 	all, least := chunker.DiskWorkers(), max(chunker.Workers(), LeastWorkers)
 	for _, c := range []struct {
@@ -33,7 +33,7 @@ func TestDiskWorkers(t *testing.T) {
 	}
 }
 
-// What is read back at once is bounded likewise.
+// Parallel reads are bounded in the same way.
 func TestReadsAtOnce(t *testing.T) {
 	all := chunker.DiskWorkers()
 	for _, c := range []struct {

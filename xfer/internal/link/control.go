@@ -12,21 +12,19 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Control is the sending half of a session's control messages, and the accounting of
-// both halves. Every sequenced message needs a receive posted at the peer, so no more
-// than wire.ControlWindow of them are ever on their way. Each end tells the other in
-// every message how many it has consumed. An end that has nothing else to say sends an
-// ack. Messages that the peer has not consumed are kept, and go again over another link
-// when theirs is lost.
+// Control sends a session's control messages and accounts for both directions. Each sequenced message needs a receive
+// posted at the peer, so at most wire.ControlWindow of them are in flight. Every message carries the number of messages
+// that its sender has consumed. An end with nothing else to send sends an ack. Control keeps the messages that the peer
+// has not consumed, and sends them again over another link if theirs is lost.
 type Control struct {
 	Mu sync.Mutex
-	// Lane is the first of one link. It is nil while there is no link.
+	// Lane is the first lane of one link. It is nil while there is no link.
 	Lane   *Lane
 	link   *Link
 	Window credit.Window
 	kept   [wire.ControlWindow]keptMessage // by number modulo the length
-	// again is the number of the next message to say again on the lane. None is where it
-	// is the next new one. owesAck says that the peer may have missed an ack.
+	// again is the number of the next message to send again on the lane. If there is none, again is the number of the
+	// next new message. owesAck says that the peer may have missed an ack.
 	again   uint64
 	owesAck bool
 	// room holds a token when the window may have opened.
@@ -34,7 +32,7 @@ type Control struct {
 	trace Trace
 }
 
-// keptMessage is a message that the peer may not have got.
+// keptMessage is a message that the peer may not have received.
 type keptMessage struct {
 	kind wire.MsgType
 	body []byte
@@ -44,8 +42,8 @@ func NewControl(l *Link) *Control {
 	return &Control{link: l, Lane: l.firstLane(), Window: credit.NewWindow(wire.ControlWindow), again: 1, room: make(chan struct{}, 1)}
 }
 
-// moveTo has messages go over a link from now on. The peer gets again what it has not
-// consumed. With nil, messages wait for the next link.
+// moveTo sends messages over a link from now on, beginning with those that the peer has not consumed. If l is nil,
+// messages wait for the next link.
 func (c *Control) moveTo(l *Link) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
@@ -67,7 +65,7 @@ func (c *Control) isOn(l *Link) bool {
 	return c.link == l || c.Lane == nil
 }
 
-// resume says again what found no room in the send queue before.
+// resume sends what found no room in the send queue before.
 func (c *Control) resume() {
 	c.Mu.Lock()
 	c.sayAgainLocked()
@@ -75,8 +73,8 @@ func (c *Control) resume() {
 	c.wake()
 }
 
-// sayAgainLocked sends what the peer may not have got over an earlier link. It reports
-// whether nothing of that is left.
+// sayAgainLocked sends again what the peer may not have received over an earlier link. It reports whether all of that
+// has been sent.
 func (c *Control) sayAgainLocked() bool {
 	if c.Lane == nil {
 		return false
@@ -94,8 +92,8 @@ func (c *Control) sayAgainLocked() bool {
 	return !c.owesAck
 }
 
-// postLocked posts a message. It returns false where the send queue is full, and where
-// the lane is dead: its poller is about to learn why, and another link takes over.
+// postLocked posts a message. It returns false if the send queue is full or the lane is dead. The poller reports why a
+// lane is dead, and another link takes over.
 func (c *Control) postLocked(t wire.MsgType, seq uint64, body []byte) bool {
 	if seq != 0 {
 		c.trace.Step(credit.Step{Kind: credit.StepSaid, Link: c.link.Number, Seq: seq})
@@ -110,8 +108,7 @@ func (c *Control) postLocked(t wire.MsgType, seq uint64, body []byte) bool {
 	return err == nil
 }
 
-// TrySend sends a message if the window and the send queue have room, and if there is a
-// link.
+// TrySend sends a message if there is a link, and the window and the send queue have room.
 func (c *Control) TrySend(t wire.MsgType, body []byte) (bool, error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
@@ -144,15 +141,14 @@ func (c *Control) trySendLocked(t wire.MsgType, body []byte) (bool, error) {
 	return true, nil
 }
 
-// lastID and heartbeatID are the IDs of messages whose completion is waited for. No
-// slot has these IDs.
+// lastID and heartbeatID are the IDs of messages that ask for their completion. No slot has these IDs.
 const (
 	lastID      = 1 << 40 // a session's last message
 	heartbeatID = 1 << 41
 )
 
-// sendLast sends a message outside the window and asks for its completion. It returns
-// the rail that will report it, or nil if the message was not posted.
+// sendLast sends a message outside the window and asks for its completion. It returns the link that will report the
+// completion, or nil if the message was not posted.
 func (c *Control) sendLast(t wire.MsgType, body []byte) *Link {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
@@ -177,8 +173,8 @@ func (c *Control) Send(ctx context.Context, t wire.MsgType, body []byte) error {
 	}
 }
 
-// seen takes the accounting of a frame. news is false for a message that was said again
-// and is known already. opened reports whether the window opened.
+// seen records the accounting of a frame. news is false for a repeated message that was received before. opened reports
+// whether the window opened.
 func (c *Control) seen(f *wire.Frame) (news, opened bool, err error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
@@ -197,17 +193,15 @@ func (c *Control) seen(f *wire.Frame) (news, opened bool, err error) {
 	return news, opened, nil
 }
 
-// Answered reports whether the peer has consumed the first message of this end, or has
-// sent more than its own first message. At a server it says that the client knows of
-// its welcome, or went on as if it did.
+// Answered reports whether the peer has consumed the first message of this end, or has sent more than its own first
+// message. At a server this means that the client has received the welcome, or behaves as if it had.
 func (c *Control) Answered() bool {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
 	return c.Window.Conversed()
 }
 
-// wake lets one waiting send try again. That send wakes the next one when it has sent
-// and the window still has room.
+// wake wakes one waiting send. That send wakes the next one if the window still has room after it.
 func (c *Control) wake() {
 	select {
 	case c.room <- struct{}{}:
@@ -215,8 +209,8 @@ func (c *Control) wake() {
 	}
 }
 
-// consume counts one sequenced message as dealt with. It tells the peer in time, so
-// that the peer's window does not run dry.
+// consume counts one sequenced message as consumed. It sends an ack in time, so that the peer's window does not run
+// dry.
 func (c *Control) consume() {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()

@@ -8,13 +8,12 @@ import (
 	"gdrcp/xfer/internal/fault"
 )
 
-// hearing knows since when this end hears the peer without a pause. A peer that stood
-// still, or an end that did, says nothing about a rail: when both go on, one rail is
-// heard before the others.
+// hearing records how long this end has received from the peer without a pause. After a pause of either end, silence
+// proves nothing about a rail: when both ends resume, messages arrive over one rail before the others.
 type hearing struct {
 	looked time.Time
-	deaf   time.Time // when this end last stood still, or heard nothing over any rail
-	// late is the same, of pauses that are no more than a late heartbeat.
+	deaf   time.Time // end of this end's last pause, or of the last silence of all rails
+	// late is the same for shorter pauses, of one late heartbeat.
 	late time.Time
 }
 
@@ -30,11 +29,10 @@ func (h *hearing) look(s *Session) {
 	h.looked = now
 }
 
-// lateBeat is within what time the next heartbeat is heard at least.
+// lateBeat is the time within which the next heartbeat must arrive.
 func lateBeat(beat time.Duration) time.Duration { return beat + beat/4 }
 
-// watchLink gives up a link whose device is in trouble, or that holds up the copy, if
-// there is another.
+// watchLink drops a link whose device reports a fault, or that holds up the copy, if there is another link.
 func (s *Session) watchLink(l *Link, h *hearing) error {
 	if len(s.Links.Snapshot()) < 2 || s.Ending.Load() {
 		return nil
@@ -49,16 +47,14 @@ func (s *Session) watchLink(l *Link, h *hearing) error {
 	return s.LoseLink(l, why)
 }
 
-// leastHoldUp is for how long a rail is silent at least, however short heartbeats are,
-// before it holds up the copy: the threads of a busy machine run some tenths of a second
-// one after the other.
+// leastHoldUp is the shortest silence that counts as holding up the copy, however short heartbeats are. On a busy
+// machine a thread may wait some tenths of a second for a processor.
 const leastHoldUp = time.Second
 
-// holdsUp says why a link is given up though it may only be slow: the whole copy stands
-// still, and the link missed a heartbeat that came over another one. A packet that was
-// lost is then sent sooner over the other link than by the device. That is done once in
-// HoldUpRest for each rail, because on a wire that goes on losing packets it would cost
-// more than waiting does.
+// holdsUp returns the reason to drop a link that may merely be slow: the whole copy has stopped, and the link missed a
+// heartbeat that arrived over another one. The other link then resends a lost packet sooner than the device would. Each
+// rail is dropped for this at most once in HoldUpRest: on a wire that keeps losing packets, dropping costs more than
+// waiting.
 func (s *Session) holdsUp(l *Link, h *hearing) error {
 	beat := s.Timeouts.Heartbeat
 	silent, patience := l.silent(), max(beat+beat/2, leastHoldUp)
@@ -74,16 +70,16 @@ func (s *Session) holdsUp(l *Link, h *hearing) error {
 	}
 }
 
-// moves notes that something came from the peer that is no heartbeat.
+// moves records that the peer sent something other than a heartbeat.
 func (s *Session) moves() { s.movedNs.Store(int64(time.Since(s.began))) }
 
-// stands is for how long nothing but heartbeats came.
+// stands is the time since anything but heartbeats arrived.
 func (s *Session) stands() time.Duration {
 	return time.Since(s.began) - time.Duration(s.movedNs.Load())
 }
 
-// beatLink beats on the lanes of a link. A link that is silent is lost, if the peer was
-// heard over another one meanwhile. If all are silent for long, the peer is dead.
+// beatLink sends heartbeats on the lanes of a link. It drops a silent link if the peer sent something over another one
+// meanwhile. If all links are silent for long, it reports the peer as dead.
 func (s *Session) beatLink(l *Link, h *hearing) error {
 	silent := l.silent()
 	switch others := s.Links.heardLast(l); {

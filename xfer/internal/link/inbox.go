@@ -16,7 +16,7 @@ type inMsg struct {
 	f   wire.Frame
 }
 
-// message takes one control message, which came over a link.
+// message processes one control message that arrived over a link.
 func (s *Session) message(l *Link, role *Role, c *rdma.Completion) error {
 	s.hearing.Lock()
 	defer s.hearing.Unlock()
@@ -64,7 +64,7 @@ func (s *Session) message(l *Link, role *Role, c *rdma.Completion) error {
 	return s.deliver(&f)
 }
 
-// deliver hands a message to the control goroutine, in memory of its own.
+// deliver passes a message to the control goroutine, in memory of its own.
 func (s *Session) deliver(f *wire.Frame) error {
 	var m *inMsg
 	select {
@@ -85,8 +85,8 @@ func (s *Session) deliver(f *wire.Frame) error {
 	}
 }
 
-// Receive waits for the next message and hands it to handle. The message then counts as
-// consumed. receive itself takes the messages that are the same for every role.
+// Receive waits for the next message and passes it to handle. The message then counts as consumed. Receive itself
+// handles the messages that are the same for every role.
 func (s *Session) Receive(ctx context.Context, handle func(f *wire.Frame) error) error {
 	for {
 		select {
@@ -112,7 +112,7 @@ func (s *Session) Receive(ctx context.Context, handle func(f *wire.Frame) error)
 	}
 }
 
-// Converse hands messages to handle until handle says that the conversation is over.
+// Converse passes messages to handle until handle reports the end of the conversation.
 func (s *Session) Converse(ctx context.Context, handle func(ctx context.Context, f *wire.Frame) (done bool, err error)) error {
 	for done := false; !done; {
 		err := s.Receive(ctx, func(f *wire.Frame) (err error) {
@@ -126,7 +126,7 @@ func (s *Session) Converse(ctx context.Context, handle func(ctx context.Context,
 	return nil
 }
 
-// Expect waits for one message of type t within the handshake's bound.
+// Expect waits for one message of type t, no longer than Timeouts.Handshake.
 func (s *Session) Expect(ctx context.Context, t wire.MsgType, what string, handle func(body []byte) error) error {
 	hctx, cancel := context.WithTimeoutCause(ctx, s.Timeouts.Handshake,
 		fmt.Errorf("%w: %s sent no %s within %v", fault.ErrPeerSilent, s.Peer, what, s.Timeouts.Handshake))

@@ -16,81 +16,74 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Link is what a session has on one rail from the time when the rail joins the
-// session until it is lost or the session ends: the queue pairs that reach the peer from
-// there, and the registration of this end's ring. It owns them. The first link of a
-// session owns the ring, too, and leaves its rail to the caller; every later link owns
-// its rail.
+// Link is a session's use of one rail, from the time the rail joins until it is lost or the session ends: the queue
+// pairs that reach the peer from there, and the registration of this end's ring. It owns both. A session's first link
+// also owns the ring, and leaves its rail to the caller. Each later link owns its rail.
 type Link struct {
 	Number credit.Link
 	Rail   rdma.Rail
 	Keys   *trust.Session
-	// name is what people call the rail: its device, or its address for TCP.
+	// name is the rail's name in messages for people: its device, or its address for TCP.
 	name string
 	// Transport is the provider's name.
 	Transport string
-	// mostLanes is how many queue pairs were granted.
+	// mostLanes is the number of queue pairs that were granted.
 	mostLanes int
 
-	// Ring is set once ringReady is closed.
+	// Ring is set before ringReady is closed.
 	Ring      *ring.Ring
 	ringReady chan struct{}
 	// loops are the rail's connections to itself.
 	loops ring.Loopbacks
-	// Payload and header are this end's ring on the rail. They are set before the link is
-	// used for chunks.
-	// made has all that the link has to close; the ring closes what was made with it. regions
-	// guards making and closing them.
+	// Payload and Header are the registrations of this end's ring on the rail. They are set before the link carries
+	// chunks. made has all that the link must close; what was made with the ring is closed by the ring. regions guards
+	// making and closing them.
 	Payload, Header rdma.MR
 	made            []rdma.MR
 	regions         sync.Mutex
 	closed          bool
 
-	// Lost is set once, when the link is given up. over ends when its poller is to end:
-	// end ends it. polled is closed when the poller has ended, and shut when nothing can
-	// land through the link any more. hasPoller, which the set's lock guards, says that it
-	// has a poller or is about to.
+	// Lost is set once, when the link is dropped. end ends over, and with it the poller. polled is closed when the
+	// poller has ended, and shut when nothing can arrive through the link any more. hasPoller says that the link has a
+	// poller or is about to get one. The set's lock guards it.
 	Lost      atomic.Bool
 	Over      context.Context
 	End       context.CancelFunc
 	hasPoller bool
 	Polled    chan struct{}
 	Shut      chan struct{}
-	// Unusable is why the ring could not be registered on the rail: it is of no use to
-	// try again.
+	// Unusable is the reason why the ring could not be registered on the rail. There is no point in another attempt.
 	Unusable atomic.Pointer[error]
 
-	// gbps is the rate of the device, or 0 where it is not known, and rate the same or 1.
-	// IsReserve says that chunks go over the link only where every other is lost or silent.
+	// gbps is the rate of the device, or 0 if unknown. Rate is the same, or 1 if unknown. IsReserve says that chunks go
+	// over the link only if every other link is lost or silent.
 	gbps, Rate float64
 	IsReserve  bool
-	// Node is that of the device. Its poller runs there.
+	// Node is the NUMA node of the device. The link's poller runs there.
 	Node *numa.Node
 
-	// The Sender's lock guards these. target is where the sink's slots are on this
-	// rail. ready says that this end's slots can be sent from there.
+	// The Sender's lock guards these. Target is the place of the sink's slots on this rail. Ready says that this end's
+	// slots can be sent from there.
 	Target wire.RingInfo
 	Ready  bool
 
 	mu    sync.Mutex
 	Lanes []*Lane // nil once the link is closed
 
-	// Joining is held, at a server, while a queue pair of a further link is made: they come
-	// one after the other. It is the link's own, because making one may take as long as a
-	// client waits, and other links are tried meanwhile.
+	// Joining is held, at a server, while a queue pair of a further link is made: they are made one by one. Each link
+	// has its own lock, because making one may take as long as a client waits, and other links are made meanwhile.
 	Joining sync.Mutex
 
-	// GiveBack, at a server, returns the memory that was booked for a further link.
+	// GiveBack, at a server, returns the memory that was reserved for a further link.
 	GiveBack func()
 	// relaxed says that this end's slots are registered with relaxed ordering.
 	relaxed atomic.Bool
-	// Suspected says that nothing was heard over the link for a while.
+	// Suspected says that nothing was received over the link for a while.
 	Suspected atomic.Bool
-	// Fenced says that the source has asked for the end of the link. The session's hearing
-	// lock guards it.
+	// Fenced says that the source has asked to end the link. The session's hearing lock guards it.
 	Fenced bool
-	// DoneBytes counts the payload of chunks that came back or, at the sink, were announced
-	// whole. All links of a rail count in one number.
+	// DoneBytes counts the payload of chunks that came back or, at the sink, were announced whole. All links of a rail
+	// share one counter.
 	DoneBytes *atomic.Int64
 }
 
@@ -102,7 +95,7 @@ func NewFirst(rail rdma.Rail, keys *trust.Session, mostLanes int, transport stri
 	return l
 }
 
-// NameFor names a link for people: by its device, or over TCP by the peer's address.
+// NameFor names a link for people: by its device, or for TCP by the peer's address.
 func (r *Link) NameFor(transport string, peer netip.AddrPort) {
 	r.Transport, r.name = transport, r.Rail.Device().Name
 	if transport == "tcp" {
@@ -124,11 +117,11 @@ func NewFurther(number credit.Link, rail rdma.Rail, keys *trust.Session, mostLan
 	return l
 }
 
-// Place makes the ring, on a session's first link.
+// Place makes the ring on a session's first link.
 func (r *Link) Place(ctx context.Context, c ring.Config) error {
 	c.Loops = &r.loops
 	made, err := ring.Place(ctx, r.Rail, c)
-	r.Ring = made // the link closes it, also when it is half made
+	r.Ring = made // the link closes it, even if it is half made
 	if err != nil {
 		return err
 	}
@@ -138,7 +131,7 @@ func (r *Link) Place(ctx context.Context, c ring.Config) error {
 	return nil
 }
 
-// RingNodes are the numbers of the NUMA nodes that the ring is on.
+// RingNodes returns the numbers of the NUMA nodes that hold the ring.
 func (r *Link) RingNodes() []int {
 	if r.Ring == nil {
 		return nil
@@ -146,8 +139,8 @@ func (r *Link) RingNodes() []int {
 	return r.Ring.Nodes()
 }
 
-// Register registers the ring of a session's first link on the rail of a further one. The link
-// closes the regions. It makes nothing on a link that is closed.
+// Register registers the ring of a session's first link on the rail of a further one. The link closes the regions. On a
+// closed link, Register makes nothing.
 func (r *Link) Register(of *ring.Ring, access rdma.Access) (err error) {
 	r.regions.Lock()
 	defer r.regions.Unlock()
@@ -162,7 +155,7 @@ func (r *Link) Register(of *ring.Ring, access rdma.Access) (err error) {
 	return nil
 }
 
-// Info is where this end's slots are on this rail.
+// Info describes the place of this end's slots on this rail.
 func (r *Link) Info(of *ring.Ring) wire.RingInfo {
 	return of.InfoOn(uint32(r.Number), r.Payload, r.Header)
 }
@@ -177,30 +170,27 @@ func (r *Link) AwaitRing(ctx context.Context) error {
 	}
 }
 
-// AddLane takes a further queue pair into the link. The link closes the queue pair,
-// also where it comes too late.
+// AddLane adds a further queue pair to the link. The link closes the queue pair, even if it comes too late to be used.
 func (r *Link) AddLane(conn rdma.Conn, name trust.Lane) error {
 	r.mu.Lock()
 	if r.Lanes == nil || len(r.Lanes) >= r.mostLanes {
 		r.mu.Unlock()
 		return errors.Join(rdma.ErrClosed, conn.Close())
 	}
-	// Copy on write: the poller and the heart read the slice without the lock.
+	// Copy on write: the poller and the heartbeat goroutine read the slice without the lock.
 	r.Lanes = append(append(make([]*Lane, 0, len(r.Lanes)+1), r.Lanes...), NewLane(r, conn, name))
 	r.mu.Unlock()
 	return nil
 }
 
-// Snapshot returns the queue pairs that the link has now. The caller must not change the
-// slice.
+// Snapshot returns the link's present queue pairs. The caller must not change the slice.
 func (r *Link) Snapshot() []*Lane {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.Lanes
 }
 
-// firstLane is the queue pair that may carry control messages, or nil once the link is
-// closed.
+// firstLane returns the queue pair that may carry control messages, or nil once the link is closed.
 func (r *Link) firstLane() *Lane {
 	if lanes := r.Snapshot(); len(lanes) > 0 {
 		return lanes[0]
@@ -208,8 +198,7 @@ func (r *Link) firstLane() *Lane {
 	return nil
 }
 
-// laneOf finds the lane of a connection. It is nil for a connection that is not in the
-// link yet.
+// laneOf returns the lane of a connection, or nil if the connection is not part of the link yet.
 func (r *Link) laneOf(conn rdma.Conn) *Lane {
 	for _, l := range r.Snapshot() {
 		if l.Conn == conn {
@@ -219,9 +208,8 @@ func (r *Link) laneOf(conn rdma.Conn) *Lane {
 	return nil
 }
 
-// lostAfter is how long a link may be silent before it counts as lost. An RDMA device sends
-// a lost packet again only after seconds (rdma.DefaultAckTimeout), and is silent until
-// then: it gets twice the time of TCP.
+// lostAfter is the silence after which a link counts as lost. An RDMA device resends a lost packet only after seconds
+// (rdma.DefaultAckTimeout), and is silent until then, so it gets twice the time of TCP.
 func (r *Link) lostAfter(suspect time.Duration) time.Duration {
 	if r.Transport == "tcp" {
 		return suspect
@@ -229,9 +217,8 @@ func (r *Link) lostAfter(suspect time.Duration) time.Duration {
 	return 2 * suspect
 }
 
-// Rank orders links by how good they are for chunks: 0 is the best. TCP is the last resort
-// where there are RDMA devices, but better than a rail that is most likely about to be
-// lost, with all chunks that it has.
+// Rank orders links by their suitability for chunks: 0 is the best. TCP is the last resort if there are RDMA devices,
+// but better than a rail that is probably about to be lost with all its chunks.
 func (r *Link) Rank() int {
 	switch {
 	case r.Suspected.Load():
@@ -242,7 +229,7 @@ func (r *Link) Rank() int {
 	return 0
 }
 
-// silent is for how long nothing was heard on the queue pair that is silent the longest.
+// silent is the silence of the queue pair that has been silent the longest.
 func (r *Link) silent() time.Duration {
 	longest := time.Duration(0)
 	for _, l := range r.Snapshot() {
@@ -251,14 +238,14 @@ func (r *Link) silent() time.Duration {
 	return longest
 }
 
-// closeLanes closes the queue pairs. After that nothing can land through the link, and
-// its devices read no slot any more.
+// closeLanes closes the queue pairs. After that nothing can arrive through the link, and its devices do not read any
+// slot.
 func (r *Link) closeLanes() error {
 	r.mu.Lock()
 	lanes := r.Lanes
 	r.Lanes = nil
 	r.mu.Unlock()
-	// All at once, because each may wait for its peer.
+	// In parallel, because each may wait for its peer.
 	errs := make([]error, len(lanes))
 	var all sync.WaitGroup
 	for i, l := range lanes {
@@ -268,9 +255,8 @@ func (r *Link) closeLanes() error {
 	return errors.Join(errs...)
 }
 
-// unregister ends the registration of the first link's ring, where that is in host memory:
-// a link that comes later over the same device registers the ring again. The queue pairs
-// must be closed.
+// unregister ends the registration of the first link's ring if it is in host memory. A later link over the same device
+// registers the ring again. The queue pairs must be closed.
 func (r *Link) unregister() error {
 	select {
 	case <-r.ringReady:
@@ -284,7 +270,7 @@ func (r *Link) unregister() error {
 	return errors.Join(r.Ring.PayloadMR.Close(), r.Ring.HeaderMR.Close(), err)
 }
 
-// closeMade ends the registrations that the link has made. The link makes none after that.
+// closeMade closes the registrations that the link has made. The link makes none after that.
 func (r *Link) closeMade() (wasClosed bool, err error) {
 	r.regions.Lock()
 	defer r.regions.Unlock()
@@ -296,8 +282,7 @@ func (r *Link) closeMade() (wasClosed bool, err error) {
 	return wasClosed, errors.Join(errs...)
 }
 
-// Close closes the queue pairs, and then the memory that they could reach. The link's
-// poller must have ended.
+// Close closes the queue pairs, and then the memory that they could reach. The link's poller must have ended.
 func (r *Link) Close() error {
 	errs := []error{r.closeLanes(), r.loops.Close()}
 	wasClosed, err := r.closeMade()

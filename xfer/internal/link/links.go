@@ -14,25 +14,24 @@ import (
 
 // Carrier is a role whose chunks travel over several links.
 type Carrier interface {
-	// LinkUp says that a further link has joined and the ring is registered on it.
+	// LinkUp reports that a further link has joined and that the ring is registered on it.
 	LinkUp(ctx context.Context, l *Link) error
-	// LinkLost says that a link is lost. It must not block.
+	// LinkLost reports that a link is lost. It must not block.
 	LinkLost(l *Link)
-	// LinkClosed says that the connections of a lost link are closed, and that nothing is
-	// registered there any more. It must not block.
+	// LinkClosed reports that the connections of a lost link are closed, and that nothing is registered there any more.
+	// It must not block.
 	LinkClosed(l *Link)
-	// LinkShut says that nothing can land through a lost link any more, and that the
-	// devices of this end read no slot on its behalf.
+	// LinkShut reports that nothing can arrive through a lost link any more, and that this end's devices do not read
+	// any slot on its behalf.
 	LinkShut(ctx context.Context, l *Link) error
 	// Register registers the ring on a further link.
 	Register(l *Link) error
-	// HearLost takes what the peer says of a link. It must not block. l is nil for a link
-	// that is gone.
+	// HearLost takes the peer's message about a link. It must not block. l is nil for a link that is gone.
 	HearLost(t wire.MsgType, l *Link, b *wire.LostLink) error
 }
 
-// LoseLink gives up a link, for the reason why. Call it in one of the session's
-// goroutines. It returns an error where the session cannot go on.
+// LoseLink drops a link, for the reason why. Call it in one of the session's goroutines. It returns an error if the
+// session cannot continue.
 func (s *Session) LoseLink(l *Link, why error) error {
 	c, ok := s.carrier()
 	if !ok {
@@ -58,10 +57,9 @@ func (s *Session) LoseLink(l *Link, why error) error {
 	return nil
 }
 
-// ShutLink ends a lost link: its connections, its poller, and what this end has
-// registered there. Only then does it count as shut: a queue pair that the other end has
-// already may still be in Accept here, in no list of lanes, and could write to a slot that
-// a fence has given out again.
+// ShutLink ends a lost link: its connections, its poller, and this end's registrations there. The link counts as shut
+// only after all three. A queue pair that the peer already uses may still be in Accept here, in no list of lanes, and
+// could write to a slot that a fence has granted again.
 func (s *Session) ShutLink(ctx context.Context, c Carrier, l *Link) error {
 	if err := l.closeLanes(); err != nil {
 		// The device may still use the slots.
@@ -79,9 +77,8 @@ func (s *Session) ShutLink(ctx context.Context, c Carrier, l *Link) error {
 	return c.LinkShut(ctx, l)
 }
 
-// moveControl has the conversation go on over the link that was heard last, if it is on
-// the lost link l or has none. A link is dropped before, and added before, so that of
-// several calls at once the last one sees what is left.
+// moveControl moves the conversation to the link that received last, if it is on the lost link l or on none. A link is
+// dropped or added before this call, so the last of several concurrent calls sees the final set.
 func (s *Session) moveControl(l *Link) {
 	s.Links.moving.Lock()
 	defer s.Links.moving.Unlock()
@@ -96,7 +93,7 @@ func (s *Session) moveControl(l *Link) {
 	}
 	s.Ctl.moveTo(best)
 	if role := s.Role.Load(); role != nil {
-		(*role).Opened() // what found no lane before
+		(*role).Opened() // messages that found no lane before
 	}
 }
 
@@ -104,12 +101,11 @@ func (s *Session) moveControl(l *Link) {
 // one. Its device may have failed, and not its process.
 const HungUpTime = 2 * time.Second
 
-// awaitLink waits for a link to take the place of the last one. why is how that was
-// lost.
+// awaitLink waits for a link to replace the last one, which was lost for the reason why.
 func (s *Session) awaitLink(ctx context.Context, why error) error {
 	bound := s.Timeouts.Silence
 	if rdma.FaultOf(why) == rdma.FaultPeer {
-		bound = min(bound, HungUpTime) // most likely its process has ended
+		bound = min(bound, HungUpTime) // probably its process has ended
 	}
 	t, again := time.NewTimer(bound), time.NewTicker(min(time.Second, bound/2))
 	defer t.Stop()
@@ -131,7 +127,7 @@ func (s *Session) awaitLink(ctx context.Context, why error) error {
 	}
 }
 
-// takeLinks takes further links into the session until ctx ends.
+// takeLinks adds further links to the session until ctx ends.
 func (s *Session) takeLinks(ctx context.Context) error {
 	select {
 	case <-s.RoleSet:
@@ -148,8 +144,8 @@ func (s *Session) takeLinks(ctx context.Context) error {
 	}
 }
 
-// JoinLink begins to use a link that has its first queue pair. Call it in one of the
-// session's goroutines. It closes a link that comes too late.
+// JoinLink starts to use a link that has its first queue pair. Call it in one of the session's goroutines. It closes a
+// link that comes too late.
 func (s *Session) JoinLink(l *Link) {
 	c, ok := s.carrier()
 	if !ok || !s.Links.Add(l) {
@@ -157,7 +153,7 @@ func (s *Session) JoinLink(l *Link) {
 		_ = l.Close()
 		return
 	}
-	s.Links.MayReplace() // the peer knows how to make another
+	s.Links.MayReplace() // the peer is able to make another
 	s.poll(l)
 	s.moveControl(nil)
 	s.reportJoined(l)
@@ -175,8 +171,8 @@ func (s *Session) JoinLink(l *Link) {
 	})
 }
 
-// Converses begins the role of this end, whose chunks can travel over several links. MayReplace
-// says that the session may outlive its last link.
+// Converses starts the role of this end, whose chunks can travel over several links. mayReplace says that the session
+// may outlive its last link.
 func (s *Session) Converses(r Role, mayReplace bool) {
 	if mayReplace {
 		s.Links.MayReplace()
@@ -185,7 +181,7 @@ func (s *Session) Converses(r Role, mayReplace bool) {
 	close(s.RoleSet)
 }
 
-// carrier returns the session's role, where its chunks can travel over several links.
+// carrier returns the session's role if its chunks can travel over several links.
 func (s *Session) carrier() (Carrier, bool) {
 	role := s.Role.Load()
 	if role == nil {
@@ -195,7 +191,7 @@ func (s *Session) carrier() (Carrier, bool) {
 	return c, ok
 }
 
-// hearLost takes a message about a link. handled is false for other messages.
+// hearLost handles a message about a link. handled is false for other messages.
 func (s *Session) hearLost(f *wire.Frame) (handled bool, err error) {
 	switch f.Type {
 	case wire.MsgRailDown, wire.MsgFence, wire.MsgFenced:
@@ -217,10 +213,10 @@ func (s *Session) hearLost(f *wire.Frame) (handled bool, err error) {
 	return true, c.HearLost(f.Type, l, &b)
 }
 
-// errPeerLost says that the peer gave up a link.
+// errPeerLost says that the peer dropped a link.
 var errPeerLost = errors.New("the peer lost it")
 
-// ByPeer is the reason of a link that the peer gave up.
+// ByPeer returns the reason of a link that the peer dropped.
 func ByPeer(l *Link) error {
 	return &rdma.OpError{Op: "keep", Device: l.name, Fault: rdma.FaultPath, Err: errPeerLost}
 }

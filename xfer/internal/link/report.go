@@ -8,21 +8,20 @@ import (
 	"gdrcp/xfer/internal/result"
 )
 
-// reportRail tells that a rail was lost.
+// reportRail reports that a rail was lost.
 func (s *Session) reportRail(l *Link, why error, left int) {
 	if s.Report != nil {
 		s.Report(result.Event{Kind: result.EventRailLost, Rail: l.name, Text: why.Error(), RailsLeft: left})
 	}
 }
 
-// LossTime is how long a rail that the peer closed is not told of: a peer that ends the
-// session closes all of them, one after the other.
+// LossTime is how long to wait before reporting a rail that the peer closed: a peer that ends the session closes all of
+// them, one by one.
 const LossTime = time.Second
 
-// ReportLoss tells that a rail was lost, unless it was of no use. Where the peer closed the
-// last one, the session waits for another before it ends, and then says why itself. It
-// does not block: a terminal may be stopped, and who calls has the other rails to look
-// after.
+// ReportLoss reports that a rail was lost, unless it was of no use. If the peer closed the last one, the session waits
+// for another before it ends, and then reports the reason itself. ReportLoss does not block: the terminal may be
+// stopped, and the caller has other rails to serve.
 func (s *Session) ReportLoss(l *Link, why error, left int) {
 	if l.Unusable.Load() != nil {
 		return
@@ -51,8 +50,8 @@ func (s *Session) ReportLoss(l *Link, why error, left int) {
 	})
 }
 
-// reportJoined tells that a further rail carries chunks; first, if that is still to come,
-// that it was lost.
+// reportJoined reports that a further rail carries chunks. If the loss of that rail is not reported yet, reportJoined
+// reports it first.
 func (s *Session) reportJoined(l *Link) {
 	s.Links.tellLoss(l)
 	if s.Report != nil {
@@ -60,9 +59,8 @@ func (s *Session) reportJoined(l *Link) {
 	}
 }
 
-// ReportNoLane tells, at a server, that a queue pair of a further rail did not come about.
-// Until a copy has begun it tells nobody: an honest client joins no further rails before,
-// and who is to be told is not settled.
+// ReportNoLane reports, at a server, that a queue pair of a further rail was not established. Before a copy begins it
+// reports nothing: an honest client joins no further rails so early, and the session has no receiver for events yet.
 func (s *Session) ReportNoLane(req rdma.Request, why error) {
 	select {
 	case <-s.RoleSet:

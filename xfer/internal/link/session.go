@@ -1,6 +1,6 @@
-// Package link has one end of a conversation with a peer: the rails that reach it, their queue
-// pairs (lanes), the window of control messages, and heartbeats. It loses and adds links while a
-// role sends and receives chunks over them, and knows nothing of what the role is for.
+// Package link is one end of a conversation with a peer: the rails that reach it, their queue pairs (lanes), the window
+// of control messages, and heartbeats. It adds and drops links while a role sends and receives chunks over them. It
+// does not know the purpose of the role.
 package link
 
 import (
@@ -25,15 +25,14 @@ import (
 type Timeouts struct {
 	// Handshake bounds each answer before data flows.
 	Handshake time.Duration
-	// Heartbeat is how often a queue pair sends something at least.
+	// Heartbeat is the longest time for which a queue pair sends nothing.
 	Heartbeat time.Duration
 	// Silence is the time without a sign of life after which a peer counts as dead.
 	Silence time.Duration
-	// Suspect is the time without a sign of life after which a rail gets no more chunks, if
-	// the peer was heard over another rail meanwhile. A little later it counts as lost: see
-	// Link.lostAfter.
+	// Suspect is the time without a sign of life after which a rail gets no more chunks, if the peer sent something
+	// over another rail meanwhile. A little later it counts as lost: see Link.lostAfter.
 	Suspect time.Duration
-	// Linger is how long the end that spoke last waits for the other end to hang up.
+	// Linger is how long the end that sent last waits for the peer to hang up.
 	Linger time.Duration
 }
 
@@ -42,24 +41,23 @@ func DefaultTimeouts() Timeouts {
 	return Timeouts{Handshake: 10 * time.Second, Heartbeat: time.Second, Silence: 10 * time.Second, Suspect: 3 * time.Second, Linger: 5 * time.Second}
 }
 
-// Role is what an end does with what arrives. The pollers call done, immediate, fast and
-// opened. They never block.
+// Role handles what arrives at an end. The pollers call its methods, which never block.
 type Role interface {
 	Done(l *Link, id uint64)
 	Immediate(l *Link, imm uint32) error
-	// Fast handles messages that need no blocking work. handled is false for other
-	// messages. Those go to the control goroutine.
+	// Fast handles messages that need no blocking work. handled is false for other messages. Those go to the control
+	// goroutine.
 	Fast(f *wire.Frame) (handled bool, err error)
-	// Opened tells that the control window or a send queue has room again.
+	// Opened reports that the control window or a send queue has room again.
 	Opened()
 }
 
-// Session is one end of a conversation: the links to the peer, each over a rail, and the
-// goroutines that serve them. It knows nothing of what the role does with chunks.
+// Session is one end of a conversation: the links to the peer, each over a rail, and the goroutines that serve them. It
+// does not know what the role does with chunks.
 type Session struct {
 	ID   [16]byte
 	Peer string
-	// Link is the first one, which has the ring.
+	// Link is the first link, which has the ring.
 	Link     *Link
 	Links    *Set
 	Trust    *trust.Session
@@ -67,11 +65,11 @@ type Session struct {
 	Client   bool
 	Ctl      *Control
 	Trace    Trace
-	// Report takes this session's events. It may be nil.
+	// Report receives this session's events. It may be nil.
 	Report func(result.Event)
-	// Aside takes messages that are the same for every role.
+	// Aside handles messages that are the same for every role.
 	Aside func(f *wire.Frame) (taken bool, err error)
-	// ToPeer is what of an error that ends the session a peer may read.
+	// ToPeer returns what the peer may read of an error that ends the session.
 	ToPeer func(error) string
 
 	Role atomic.Pointer[Role]
@@ -79,20 +77,20 @@ type Session struct {
 	RoleSet chan struct{}
 	Waiting atomic.Int32 // queue pairs that are being made
 
-	// hearing is held while a control message is taken: they may come over several links.
+	// hearing is held while a control message is processed: messages may arrive over several links.
 	hearing sync.Mutex
 	Inbox   chan *inMsg
 	spare   chan *inMsg
 	began   time.Time
 	movedNs atomic.Int64 // since began: see moves
-	// Ending is set when the conversation is complete, so that the peer may hang up.
-	// hungUp is closed when the peer has.
+	// Ending is set when the conversation is complete, so that the peer may hang up. hungUp is closed when the peer
+	// has.
 	Ending atomic.Bool
 	hungUp chan struct{}
 	once   sync.Once
 }
 
-// New returns a session of one link, which is its first.
+// New returns a session with one link, its first.
 func New(link *Link, id [16]byte, keys *trust.Session, peer string, client bool, t Timeouts) *Session {
 	if t.Suspect == 0 {
 		t.Suspect = t.Silence / 10 * 3
@@ -105,16 +103,15 @@ func New(link *Link, id [16]byte, keys *trust.Session, peer string, client bool,
 	}
 }
 
-// Traces has a session tell its steps.
+// Traces makes the session report its steps to t.
 func (s *Session) Traces(t Trace) { s.Trace, s.Ctl.trace = t, t }
 
 // errComplete ends a session's goroutines when its conversation is complete.
 var errComplete = errors.New("complete")
 
-// Run serves the session until talk, the conversation, has returned. talk starts in g
-// the goroutines that its role needs. They end by themselves when their work is done or
-// ctx ends. run ends everything that it started, in order. After an error it tells the
-// peer. The rail remains the caller's.
+// Run serves the session until talk, the conversation, has returned. talk starts in g the goroutines that its role
+// needs. They end by themselves when their work is done or ctx ends. Run ends everything that it started, in order.
+// After an error it sends the peer an abort. The rail remains the caller's.
 func (s *Session) Run(parent context.Context, talk func(ctx context.Context, g *errgroup.Group) error) error {
 	if err := context.Cause(parent); err != nil {
 		return errors.Join(err, s.Links.Close())
@@ -139,8 +136,7 @@ func (s *Session) Run(parent context.Context, talk func(ctx context.Context, g *
 	if errors.Is(err, errComplete) || errors.Is(err, context.Canceled) {
 		err = nil
 	}
-	// Where no goroutine failed, the copy may still be incomplete: it may have been
-	// interrupted.
+	// Even if no goroutine failed, the copy may be incomplete: it may have been interrupted.
 	if err == nil && !complete.Load() {
 		if err = context.Cause(ctx); err == nil || errors.Is(err, errComplete) {
 			err = errors.New("the session ended before it was complete")
@@ -152,8 +148,7 @@ func (s *Session) Run(parent context.Context, talk func(ctx context.Context, g *
 	return gpu.WithClose(err, s.Links.Close())
 }
 
-// tellAbort tells the peer why the session ends, if the peer can still hear it and does
-// not know it already.
+// tellAbort sends the peer the reason why the session ends, if the peer can still receive it and does not know it.
 func (s *Session) tellAbort(parent context.Context, err error) {
 	var remote *fault.RemoteError
 	if errors.As(err, &remote) || errors.Is(err, rdma.ErrDisconnected) {
@@ -170,17 +165,17 @@ func (s *Session) tellAbort(parent context.Context, err error) {
 	s.sendAbort(parent, fault.Classify(err), err)
 }
 
-// abortStall is how long to wait for an abort while nothing that was posted before it
-// leaves. A peer on a busy machine may read nothing for a second.
+// abortStall is how long to wait for an abort while no message posted before it leaves. A peer on a busy machine may
+// read nothing for a second.
 const abortStall = 2 * time.Second
 
-// AbortWait is how long an end that fails or is told to stop takes at most to tell the
-// other. Its abort leaves after all messages posted before it, on a slow link too.
+// AbortWait is the longest time that an end that fails or is stopped takes to send its abort. The abort leaves after
+// all messages posted before it, even on a slow link.
 const AbortWait = 5 * time.Second
 
-// sendAbort tries once, because the connection may be what failed. The poller has
-// ended, so this goroutine waits for the message to leave. If it closed the queue pair
-// earlier, the message would be dropped. If the client has come again, nobody reads it.
+// sendAbort makes one attempt, because the connection may be what failed. The poller has ended, so this goroutine waits
+// for the message to leave. If it closed the queue pair earlier, the message would be dropped. If the client has
+// connected again, nobody reads the message.
 func (s *Session) sendAbort(parent context.Context, class fault.ErrorClass, err error) {
 	waits, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -210,7 +205,7 @@ func (s *Session) sendAbort(parent context.Context, class fault.ErrorClass, err 
 	}
 }
 
-// poll starts a link's one poller. Call it in one of the session's goroutines.
+// poll starts the link's only poller. Call it in one of the session's goroutines.
 func (s *Session) poll(l *Link) {
 	s.Links.Spawn(func(ctx context.Context) error {
 		defer close(l.Polled)
@@ -226,7 +221,7 @@ func (s *Session) poll(l *Link) {
 	})
 }
 
-// PollCompletions takes what happens on a link's rail. It blocks only in Wait.
+// PollCompletions handles the completions and events of a link's rail. It blocks only in Wait.
 func (s *Session) PollCompletions(ctx context.Context, l *Link) error {
 	cs := make([]rdma.Completion, 64)
 	for {
@@ -281,11 +276,11 @@ func (s *Session) PollCompletions(ctx context.Context, l *Link) error {
 	}
 }
 
-// closed handles the end of a connection, for the reason why. It is no error once the conversation is
-// complete. Before that, the copy goes on over other links if it can.
+// closed handles the end of a connection, for the reason why. Once the conversation is complete, that is no error.
+// Before that, the copy continues over other links if it can.
 func (s *Session) closed(l *Link, why error) error {
 	if s.Ending.Load() {
-		// What the peer has not heard yet goes over another link, if there is one.
+		// What the peer has not received yet goes over another link, if there is one.
 		if s.Links.leave(l) > 0 {
 			s.moveControl(l)
 			return nil
@@ -296,13 +291,12 @@ func (s *Session) closed(l *Link, why error) error {
 	return s.LoseLink(l, why)
 }
 
-// ReasonTime is how much later the peer's reason to close a link may arrive than the first
-// closing of a queue pair.
+// ReasonTime is how much later the peer's reason may arrive than the first closing of a queue pair.
 const ReasonTime = time.Second
 
-// queuePairClosed handles the end of one connection of a link. A peer that ends the session
-// sends the reason over the first one and closes all of them, and nothing orders what arrives
-// over several: so that of another one waits.
+// queuePairClosed handles the end of one connection of a link. A peer that ends the session sends the reason over the
+// first queue pair and closes all of them. Arrivals over several queue pairs have no order, so the closing of another
+// one waits.
 func (s *Session) queuePairClosed(l *Link, conn rdma.Conn, why error) error {
 	first := l.firstLane()
 	if first == nil || first.Conn == conn || rdma.FaultOf(why) != rdma.FaultPeer || s.Ending.Load() {
@@ -320,11 +314,11 @@ func (s *Session) queuePairClosed(l *Link, conn rdma.Conn, why error) error {
 	return nil
 }
 
-// beat sends something on every queue pair once a second, unless the last heartbeat is
-// still on its way. It also checks that the peer does. RC queue pairs have no
-// keep-alive of their own: an end that only receives would never notice a dead peer.
+// beat sends something on every queue pair once a second, unless the last heartbeat is still in flight. It also checks
+// that the peer does the same. RC queue pairs have no keep-alive of their own: an end that only receives would never
+// notice a dead peer.
 func (s *Session) beat(ctx context.Context) error {
-	const looks = 5 // at the devices for each heartbeat
+	const looks = 5 // checks of the devices for each heartbeat
 	var hearing hearing
 	tick := time.NewTicker(max(s.Timeouts.Heartbeat/looks, time.Millisecond))
 	defer tick.Stop()
@@ -349,32 +343,30 @@ func (s *Session) beat(ctx context.Context) error {
 	}
 }
 
-// Beat sends a heartbeat, unless the last one is still on its way.
+// Beat sends a heartbeat, unless the last one is still in flight.
 func (l *Lane) Beat() {
-	// The device itself repeats what it has not delivered yet, and a further heartbeat
-	// would only queue behind that. Soft-RoCE also restarts its timer with each post. A
-	// heartbeat each second would then put off for ever a repeat whose timeout is
-	// longer than a second (rxe_comp.c, COMPST_EXIT).
+	// The device itself resends what it has not delivered yet, and a further heartbeat would only queue after that.
+	// Soft-RoCE also restarts its timer with each post. If its timeout is longer than a second, a heartbeat each second
+	// would postpone the resend for ever (rxe_comp.c, COMPST_EXIT).
 	if !l.beating.CompareAndSwap(false, true) {
 		return
 	}
-	// A full queue needs no heartbeat, because the messages in it are signs of life.
-	// Ignore the error: the poller reports why a connection is dead.
+	// A full queue needs no heartbeat, because the messages in it are signs of life. Ignore the error: the poller
+	// reports why a connection is dead.
 	if l.Send(wire.MsgHeartbeat, 0, 0, nil, rdma.WR{ID: heartbeatID}) != nil {
 		l.beating.Store(false)
 	}
 }
 
-// heartbeatLeft lets a connection send its next heartbeat, once the last one was
-// delivered.
+// heartbeatLeft lets a connection send its next heartbeat, after the last one was delivered.
 func (r *Link) heartbeatLeft(conn rdma.Conn) {
 	if l := r.laneOf(conn); l != nil {
 		l.beating.Store(false)
 	}
 }
 
-// SayLast sends the message with which the conversation is complete: the peer hangs up when
-// it has read it. Until the message is on its way, the loss of the peer is a loss.
+// SayLast sends the message that completes the conversation: the peer hangs up when it has read it. Until the message
+// has left, the loss of the peer is an error.
 func (s *Session) SayLast(ctx context.Context, t wire.MsgType, body []byte) error {
 	for {
 		s.Ending.Store(true)
@@ -384,7 +376,7 @@ func (s *Session) SayLast(ctx context.Context, t wire.MsgType, body []byte) erro
 		s.Ending.Store(false)
 		select {
 		case <-s.Ctl.room:
-		case <-s.hungUp: // right between
+		case <-s.hungUp: // in between
 			return &fault.LostError{Peer: s.Peer, Err: rdma.ErrDisconnected}
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -392,7 +384,7 @@ func (s *Session) SayLast(ctx context.Context, t wire.MsgType, body []byte) erro
 	}
 }
 
-// Linger waits, at the end that has nothing more to say, for the other end to hang up.
+// Linger waits for the peer to hang up, at the end that has nothing more to send.
 func (s *Session) Linger(ctx context.Context) error {
 	t := time.NewTimer(s.Timeouts.Linger)
 	defer t.Stop()
@@ -400,8 +392,7 @@ func (s *Session) Linger(ctx context.Context) error {
 	case <-s.hungUp:
 	case <-t.C:
 	case <-ctx.Done():
-		// This end has said everything. If the peer did not hear it, the peer reports
-		// that.
+		// This end has sent everything. If the peer did not receive it, the peer reports that.
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// lossyConn takes what is posted, and nothing of it has reached the peer yet.
+// lossyConn accepts what is posted, but none of it has reached the peer yet.
 type lossyConn struct {
 	rdma.Conn
 	posted []rdma.WR
@@ -23,8 +23,7 @@ func (c *lossyConn) Post(wrs []rdma.WR) (int, error) {
 	return len(wrs), nil
 }
 
-// tellingRail tells the completions that it is given, and when it has told them
-// all.
+// tellingRail reports the completions that it is given, and when it has reported all of them.
 type tellingRail struct {
 	rdma.Rail
 	completions []rdma.Completion
@@ -41,9 +40,8 @@ func (r *tellingRail) Wait(_ context.Context, cs []rdma.Completion) (int, error)
 	return n, nil
 }
 
-// While a packet is lost, Soft-RoCE sends it again when nothing was posted for
-// the time of --ack-timeout, which is more than a second: heartbeats that go on
-// each second keep it from that until the peer counts as silent.
+// After a packet is lost, Soft-RoCE resends it only when nothing was posted for the time of --ack-timeout, which is
+// more than a second. Heartbeats each second would prevent that until the peer counts as silent.
 func TestNoHeartbeatWhileOneIsOnItsWay(t *testing.T) {
 	testKey := trust.Key{ID: "test", Secret: trust.NewSecret([32]byte{1, 2, 3})}
 	_, first, err := trust.Open(testKey, nil)

@@ -18,14 +18,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// MaxLinks bounds how many links a session has at once.
+// MaxLinks bounds how many links a session has at a time.
 const MaxLinks = 16
 
-// Set holds the links of a session. Several goroutines may call its methods at once.
+// Set holds the links of a session. Several goroutines may call its methods concurrently.
 type Set struct {
-	// joined brings links that were made outside of the session's goroutines.
+	// joined passes on links that were made outside the session's goroutines.
 	joined chan *Link
-	// Wanted holds a token when the peer was not heard for a while over any link.
+	// Wanted holds a token if nothing was received from the peer for a while over any link.
 	Wanted chan struct{}
 
 	// moving is held while the conversation moves to another link.
@@ -36,18 +36,16 @@ type Set struct {
 	mu   sync.Mutex
 	live []*Link // copied on write
 	Over bool
-	// coming are links whose first queue pair is being made: the peer may speak of them
-	// already. lost are links that the two ends have not done with yet.
+	// coming are links whose first queue pair is being made: the peer may already name them. lost are links that the
+	// two ends have not finished with.
 	coming, lost map[credit.Link]*Link
 	last         credit.Link // the highest number so far
-	// Answered are numbers of links that are not known here, for which a fence was
-	// answered.
+	// Answered are the numbers of unknown links for which a fence was answered.
 	answered map[credit.Link]bool
 	group    *errgroup.Group
 	ctx      context.Context
-	// replaces says that the session may go on after its last link was lost: the client
-	// tries to make another one. changed is closed, and replaced, when a link joins, and
-	// when the last one is lost.
+	// replaces says that the session may continue after its last link was lost: the client tries to make another one.
+	// changed is closed and replaced when a link joins, and when the last one is lost.
 	replaces bool
 	changed  chan struct{}
 	Usage    railUsage
@@ -64,28 +62,28 @@ func NewSet(first *Link) *Set {
 	return k
 }
 
-// Uses returns what the session had of each rail.
+// Uses returns the session's use of each rail.
 func (k *Set) Uses() []result.RailUse {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.Usage.read()
 }
 
-// Carried is how many bytes of payload have come through, over all links.
+// Carried is the payload that has arrived over all links, in bytes.
 func (k *Set) Carried() int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.Usage.doneSoFar()
 }
 
-// keepLoss keeps what tells of the loss of a rail until tellLoss.
+// keepLoss keeps the report of a lost rail until tellLoss.
 func (k *Set) keepLoss(l *Link, tell func()) {
 	k.mu.Lock()
 	k.Usage.Of(l).untold = tell
 	k.mu.Unlock()
 }
 
-// tellLoss tells of the loss of a link's rail, if that was kept and not told.
+// tellLoss reports the loss of a link's rail, if keepLoss kept the report.
 func (k *Set) tellLoss(l *Link) {
 	k.mu.Lock()
 	r := k.Usage.Of(l)
@@ -97,7 +95,7 @@ func (k *Set) tellLoss(l *Link) {
 	}
 }
 
-// Begin notes where the session's goroutines run.
+// Begin records the context and the group of the session's goroutines.
 func (k *Set) Begin(ctx context.Context, g *errgroup.Group) {
 	k.mu.Lock()
 	k.ctx, k.group = ctx, g
@@ -116,7 +114,7 @@ func (k *Set) Snapshot() []*Link {
 	return k.live
 }
 
-// heardLast is for how long nothing was heard over the best of the other links.
+// heardLast is the shortest silence of the other links.
 func (k *Set) heardLast(l *Link) time.Duration {
 	best := time.Duration(math.MaxInt64)
 	for _, other := range k.Snapshot() {
@@ -127,8 +125,8 @@ func (k *Set) heardLast(l *Link) time.Duration {
 	return best
 }
 
-// MayHurry reports whether a link that holds up the copy may be given up for that, and
-// takes it that it then is.
+// MayHurry reports whether a link may be dropped because it holds up the copy. If so, it assumes that the caller drops
+// it.
 func (k *Set) MayHurry(l *Link) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -150,7 +148,7 @@ func (k *Set) MayReplace() {
 	k.mu.Unlock()
 }
 
-// Number gives out the number of a new link, at the client. It is 0 when none is left.
+// Number returns the number of a new link, at the client. It is 0 if none is left.
 func (k *Set) Number() credit.Link {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -161,8 +159,8 @@ func (k *Set) Number() credit.Link {
 	return k.last
 }
 
-// Expect takes note of a link whose first queue pair is about to be made. ok is false
-// where the session is over or has its links, or has the number already.
+// Expect records a link whose first queue pair is about to be made. ok is false if the session is over, has all its
+// links, or has the number already.
 func (k *Set) Expect(l *Link) (ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -181,8 +179,7 @@ func (k *Set) Unexpect(l *Link) {
 	k.mu.Unlock()
 }
 
-// Offer hands a link that was expected to the session's goroutines. ok is false where
-// the session is over.
+// Offer passes an expected link to the session's goroutines. ok is false if the session is over.
 func (k *Set) Offer(l *Link) (ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -197,8 +194,7 @@ func (k *Set) Offer(l *Link) (ok bool) {
 	}
 }
 
-// Add takes a link that was expected among the live ones. ok is false where the session
-// is over, or the peer has given the link up already.
+// Add makes an expected link a live one. ok is false if the session is over, or the peer has dropped the link already.
 func (k *Set) Add(l *Link) (ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -213,21 +209,21 @@ func (k *Set) Add(l *Link) (ok bool) {
 	return true
 }
 
-// changesLocked wakes who waits for a link, or for the loss of the last one.
+// changesLocked wakes the goroutines that wait for a link, or for the loss of the last one.
 func (k *Set) changesLocked() {
 	close(k.changed)
 	k.changed = make(chan struct{})
 }
 
-// Left is how many links are not lost. changed is closed when that becomes none, or more.
+// Left returns the number of links that are not lost. changed is closed when that number becomes zero or grows.
 func (k *Set) Left() (n int, changed <-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.live), k.changed
 }
 
-// Find returns the link of a number that the peer named. It is nil for a link that is
-// gone. The error says that there was never such a link.
+// Find returns the link with a number that the peer sent, or nil if the link is gone. The error says that there never
+// was such a link.
 func (k *Set) Find(n credit.Link) (*Link, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -243,8 +239,8 @@ func (k *Set) Find(n credit.Link) (*Link, error) {
 	return k.lost[n], nil
 }
 
-// Drop marks a link as lost. left is how many live ones there are now. news is false
-// where it was lost before. The error says that the session cannot go on without it.
+// Drop marks a link as lost. left is the number of live links that remain. news is false if the link was lost before.
+// The error says that the session cannot continue without it.
 func (k *Set) Drop(l *Link, why error) (left int, news bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -259,7 +255,7 @@ func (k *Set) Drop(l *Link, why error) (left int, news bool, err error) {
 		return len(k.live), false, ErrBarrenLinks
 	}
 	l.Lost.Store(true)
-	delete(k.coming, l.Number) // where it is not there any more, its queue pair has just failed
+	delete(k.coming, l.Number) // if it is not there any more, its queue pair has just failed
 	if !l.hasPoller {
 		close(l.Polled)
 	}
@@ -272,14 +268,14 @@ func (k *Set) Drop(l *Link, why error) (left int, news bool, err error) {
 }
 
 var (
-	// errNoOtherLink says that a session has lost what it cannot do without.
+	// errNoOtherLink says that a session has lost a link that it cannot do without.
 	errNoOtherLink = errors.New("no other link")
-	// ErrBarrenLinks says that a session that makes links anew gets nowhere: connections
-	// are made, and chunks do not come through, as where the network drops large packets.
+	// ErrBarrenLinks says that a session keeps making links without progress: connections are established, but no chunk
+	// arrives, for example because the network drops large packets.
 	ErrBarrenLinks = fmt.Errorf("the last connection was lost %d times in a row before a chunk came through", BarrenLosses)
 )
 
-// Answer reports whether a fence of an unknown link is the first of its number.
+// Answer reports whether a fence of an unknown link is the first with its number.
 func (k *Set) Answer(n credit.Link) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -290,8 +286,7 @@ func (k *Set) Answer(n credit.Link) bool {
 	return true
 }
 
-// leave takes a link out of the live ones without a loss. left is how many there are
-// then.
+// leave removes a live link without a loss. left is the number of links that remain.
 func (k *Set) leave(l *Link) (left int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -302,15 +297,15 @@ func (k *Set) leave(l *Link) (left int) {
 	return len(rest)
 }
 
-// Forget drops a lost link that nobody asks for any more.
+// Forget removes a lost link that is no longer needed.
 func (k *Set) Forget(l *Link) {
 	k.mu.Lock()
 	delete(k.lost, l.Number)
 	k.mu.Unlock()
 }
 
-// Close closes all links, and last the first one, which has the ring. The session's
-// goroutines must have ended.
+// Close closes all links. It closes the first one last, because that has the ring. The session's goroutines must have
+// ended.
 func (k *Set) Close() error {
 	k.mu.Lock()
 	k.Over = true
@@ -320,7 +315,7 @@ func (k *Set) Close() error {
 	}
 	k.mu.Unlock()
 	all = slices.DeleteFunc(all, func(l *Link) bool { return l == k.first })
-	// Nothing is offered any more.
+	// No link is offered any more.
 	for {
 		select {
 		case l := <-k.joined:

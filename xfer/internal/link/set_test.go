@@ -19,7 +19,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// testConfig is that of a rail for a chunk of 64 KiB at a time.
+// testConfig is for a rail that carries one chunk of 64 KiB at a time.
 var testConfig = rdma.RailConfig{Conns: 1, SendDepth: 4 + wire.ControlMargin, RecvDepth: 2 + wire.ControlMargin, MsgBytes: wire.MsgBytes, WriteBytes: wire.MinChunkBytes}
 
 // aLink returns a first link on a rail that ends with the test.
@@ -33,8 +33,7 @@ func aLink(t *testing.T) *Link {
 	return NewFurther(1, rail, nil, 1)
 }
 
-// The first link has the ring, also when it was lost, and nobody asks for it any more:
-// its end unmaps the ring.
+// The first link has the ring even after it was lost and forgotten: its end unmaps the ring.
 func TestRingOfALostLinkIsUnmapped(t *testing.T) {
 	t.Parallel()
 	l := aLink(t)
@@ -55,8 +54,7 @@ func TestRingOfALostLinkIsUnmapped(t *testing.T) {
 	}
 }
 
-// A link that the peer gives up while its queue pair fails here is over: nobody waits for a
-// poller that it never had.
+// A link is over if the peer drops it while its queue pair fails here. Nobody waits for a poller that it never had.
 func TestLinkThatFailsOnItsWayIsGivenUp(t *testing.T) {
 	t.Parallel()
 	first := aLink(t)
@@ -65,7 +63,7 @@ func TestLinkThatFailsOnItsWayIsGivenUp(t *testing.T) {
 	if !k.Expect(l) {
 		t.Fatal("no room for a second link")
 	}
-	if found, err := k.Find(2); found != l || err != nil { // the peer speaks of it
+	if found, err := k.Find(2); found != l || err != nil { // the peer names it
 		t.Fatalf("found %v, %v", found, err)
 	}
 	k.Unexpect(l)
@@ -79,7 +77,7 @@ func TestLinkThatFailsOnItsWayIsGivenUp(t *testing.T) {
 	}
 }
 
-// closings is a carrier that looks at a link as it counts as shut.
+// closings is a carrier that inspects a link when it counts as shut.
 type closings struct {
 	Carrier
 	seen func(l *Link)
@@ -88,8 +86,8 @@ type closings struct {
 func (c closings) LinkClosed(l *Link)                    { c.seen(l) }
 func (c closings) LinkShut(context.Context, *Link) error { return nil }
 
-// A lost link counts as shut when its memory is registered no more: a queue pair that is
-// still being accepted could write there.
+// A lost link counts as shut only after its memory is no longer registered: a queue pair that is still being accepted
+// could write there.
 func TestShutLinkHasNothingRegistered(t *testing.T) {
 	t.Parallel()
 	for name, number := range map[string]credit.Link{"first": 1, "further": 2} {
@@ -147,8 +145,7 @@ func TestShutLinkHasNothingRegistered(t *testing.T) {
 	}
 }
 
-// A session goes on without its last link only where another one may take its place, and
-// never where an end broke a rule.
+// A session continues without its last link only if another one may replace it, and never after an end broke a rule.
 func TestWhatALinkIsLostFor(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -178,8 +175,8 @@ func TestWhatALinkIsLostFor(t *testing.T) {
 	}
 }
 
-// A fence of a link that is not known here is answered once: a peer that asks again and
-// again would have this end keep an answer for each.
+// A fence of an unknown link is answered once. Otherwise a peer that asks again and again would make this end keep an
+// answer for each.
 func TestUnknownLinksAreAnsweredOnce(t *testing.T) {
 	t.Parallel()
 	k := NewSet(aLink(t))
@@ -188,8 +185,7 @@ func TestUnknownLinksAreAnsweredOnce(t *testing.T) {
 	}
 }
 
-// On a wire that goes on losing packets, a rail is not given up again and again for
-// holding up the copy.
+// On a wire that keeps losing packets, a rail is not dropped again and again for holding up the copy.
 func TestRailIsHurriedOnceInAWhile(t *testing.T) {
 	t.Parallel()
 	l := aLink(t)
@@ -203,8 +199,7 @@ func TestRailIsHurriedOnceInAWhile(t *testing.T) {
 	}
 }
 
-// A session that makes its only link anew goes on for as long as chunks come through
-// between two losses, and no longer.
+// A session that keeps replacing its only link continues as long as chunks arrive between two losses, and no longer.
 func TestLinksThatBringNothing(t *testing.T) {
 	t.Parallel()
 	first := aLink(t)
@@ -240,8 +235,8 @@ func TestLinksThatBringNothing(t *testing.T) {
 	}
 }
 
-// TestSeveralRailsLostAtOnce: as where a switch is started anew. However many rails the
-// session had, its last link was lost, and once. The fourth time in a row ends it.
+// TestSeveralRailsLostAtOnce loses all rails together, as when a switch restarts. However many rails the session had,
+// that counts as one loss of the last link. The fourth loss in a row ends the session.
 func TestSeveralRailsLostAtOnce(t *testing.T) {
 	t.Parallel()
 	const rails = 2 * BarrenLosses
@@ -270,12 +265,12 @@ func TestSeveralRailsLostAtOnce(t *testing.T) {
 	}
 }
 
-// TestLastRailThatThePeerClosed: nothing is told of it while the session waits for another
-// one, because the session may end so. Of one of several it is told soon.
+// TestLastRailThatThePeerClosed: while the session waits for another rail, nothing is reported, because the session may
+// end this way. The loss of one of several rails is reported soon.
 func TestLastRailThatThePeerClosed(t *testing.T) {
 	t.Parallel()
 	for left, within := range map[int]time.Duration{0: LossTime + HungUpTime, 1: LossTime} {
-		l := aLink(t) // its sockets stay out of the virtual time
+		l := aLink(t) // its sockets must not be in the virtual time
 		synctest.Test(t, func(t *testing.T) {
 			var told atomic.Int32
 			s := &Session{Links: NewSet(l), Report: func(result.Event) { told.Add(1) }}
@@ -301,8 +296,7 @@ func TestLastRailThatThePeerClosed(t *testing.T) {
 	}
 }
 
-// TestLossHoldsUpNobody: whoever notices a loss goes on, also where nobody reads what is
-// told of it.
+// TestLossHoldsUpNobody: a goroutine that notices a loss continues even if nobody reads the report.
 func TestLossHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	l := aLink(t)
@@ -323,8 +317,8 @@ func TestLossHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestLossThatNobodyHearsOf: a session that ends while it waits for another rail tells
-// nothing of the one that the peer closed.
+// TestLossThatNobodyHearsOf: a session that ends while it waits for another rail does not report the one that the peer
+// closed.
 func TestLossThatNobodyHearsOf(t *testing.T) {
 	t.Parallel()
 	l := aLink(t)

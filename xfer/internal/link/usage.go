@@ -6,31 +6,30 @@ import (
 	"time"
 )
 
-// railUsage adds up the links that a session had on each rail.
+// railUsage adds up a session's links on each rail.
 type railUsage struct {
 	rails []*railRecord
-	// barren counts how often the last link was lost since a chunk came through any.
-	// DoneBytes is what had come through then.
+	// barren counts consecutive losses of the last link without any chunk in between. doneBytes is the payload that had
+	// arrived at the last of these losses.
 	barren    int
 	doneBytes int64
 }
 
-// BarrenLosses is how often in a row the last link may be lost before a chunk came through.
+// BarrenLosses is how often in a row the last link may be lost without any chunk in between.
 const BarrenLosses = 4
 
 type railRecord struct {
 	use   result.RailUse
 	bytes atomic.Int64
 	link  *Link     // the last one
-	down  time.Time // since when the rail is down, or zero
-	// Hurried is when a link was last given up because it held up the copy.
+	down  time.Time // start of the present outage, or zero
+	// Hurried is when a link was last dropped because it held up the copy.
 	Hurried time.Time
-	// untold tells that the rail was lost, which nobody was told yet; or nil.
+	// untold reports the loss of the rail if that is not reported yet. Otherwise it is nil.
 	untold func()
 }
 
-// HoldUpRest is for how long a rail that was given up because it held up the copy is not
-// given up for that again.
+// HoldUpRest is how long a rail that was dropped because it held up the copy is not dropped for that again.
 const HoldUpRest = time.Minute
 
 func (u *railUsage) Of(l *Link) *railRecord {
@@ -44,7 +43,7 @@ func (u *railUsage) Of(l *Link) *railRecord {
 	return r
 }
 
-// joined notes that a rail carries a link.
+// joined records that a rail carries a link.
 func (u *railUsage) joined(l *Link) {
 	r := u.Of(l)
 	if !r.down.IsZero() {
@@ -54,7 +53,7 @@ func (u *railUsage) joined(l *Link) {
 	l.DoneBytes, r.down, r.link = &r.bytes, time.Time{}, l
 }
 
-// lost notes that a rail has lost its link.
+// lost records that a rail has lost its link.
 func (u *railUsage) lost(l *Link, why error) {
 	r := u.Of(l)
 	r.use.Faults++
@@ -62,8 +61,8 @@ func (u *railUsage) lost(l *Link, why error) {
 	r.down = time.Now()
 }
 
-// mayHurry reports whether a rail may be given up because it holds up the copy, and takes
-// it that it then is.
+// mayHurry reports whether a rail may be dropped because it holds up the copy. If so, it assumes that the caller drops
+// it.
 func (u *railUsage) mayHurry(l *Link) bool {
 	r := u.Of(l)
 	if !r.Hurried.IsZero() && time.Since(r.Hurried) < HoldUpRest {
@@ -73,9 +72,8 @@ func (u *railUsage) mayHurry(l *Link) bool {
 	return true
 }
 
-// countLastLoss counts that the last link was lost, and reports whether that was too often
-// in a row. Rails that are lost at once, as where a switch is started anew, are one such
-// loss.
+// countLastLoss counts a loss of the last link, and reports whether there were too many in a row. If several rails are
+// lost together, as when a switch restarts, that is one loss.
 func (u *railUsage) countLastLoss() (barren bool) {
 	if done := u.doneSoFar(); done > u.doneBytes {
 		u.barren, u.doneBytes = 0, done

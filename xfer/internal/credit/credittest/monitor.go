@@ -1,6 +1,5 @@
-// Package credittest checks what the two ends of a session did against the rules of
-// package credit. It knows nothing of credit's state, so that a mistake there does not
-// hide here.
+// Package credittest checks the steps of the two ends of a session against the rules of package credit. It does not use
+// credit's state, so that a mistake there does not hide here.
 package credittest
 
 import (
@@ -9,14 +8,13 @@ import (
 	"gdrcp/xfer/internal/credit"
 )
 
-// Monitor follows the steps of a session's two ends, in an order in which they can have
-// happened. Its zero value is at the beginning, where every slot is granted with
-// generation 1. One goroutine may use it at a time.
+// Monitor follows the steps of a session's two ends, in an order in which they can have happened. Its zero value is the
+// beginning of a session, when every slot is granted with generation 1. Only one goroutine at a time may use it.
 type Monitor struct {
 	slots  map[uint32]*slot
 	chunks map[uint64]*chunk
 	links  map[credit.Link]*link
-	booked uint64 // so many chunks, in the order of their ids
+	booked uint64 // number of chunks booked, in the order of their ids
 	talk   [2]talk
 }
 
@@ -29,14 +27,14 @@ type slot struct {
 	dropped   bool // the announcement was never posted
 	announced bool
 	returned  bool
-	again     bool // returned, and wanted again
+	again     bool // returned, and must be sent again
 	named     bool // in a fence
 	lost      bool // in the answer
 }
 
 type chunk struct {
 	inAir  bool
-	wanted bool // lost, or wanted again
+	wanted bool // lost, or to be sent again
 	booked bool
 }
 
@@ -48,15 +46,15 @@ type link struct {
 // talk is one direction of the conversation.
 type talk struct{ said, took uint64 }
 
-// Check follows the steps of a session, which may have been cut off anywhere. The error
-// names the first step that breaks a rule.
+// Check follows the steps of a session, which may have been cut off anywhere. The error names the first step that
+// breaks a rule.
 func Check(steps []credit.Step) error {
 	var m Monitor
 	return m.follow(steps)
 }
 
-// CheckEnded is Check for a session whose copy has ended well: every slot must have come
-// back, too, and every chunk must have been booked.
+// CheckEnded is Check for a session whose copy has ended well: in addition, every slot must have come back, and every
+// chunk must have been booked.
 func CheckEnded(steps []credit.Step) error {
 	var m Monitor
 	if err := m.follow(steps); err != nil {
@@ -74,7 +72,7 @@ func (m *Monitor) follow(steps []credit.Step) error {
 	return nil
 }
 
-// Ended checks that nothing is under way any more.
+// Ended checks that nothing is in flight any more.
 func (m *Monitor) Ended() error {
 	for n, s := range m.slots {
 		if s.addressed {
@@ -101,7 +99,7 @@ func (m *Monitor) Step(s credit.Step) error {
 	return nil
 }
 
-// rule takes a step, and returns the rule that it breaks, if any.
+// rule applies a step, and returns the rule that it breaks, if any.
 func (m *Monitor) rule(s *credit.Step) string {
 	switch s.Kind {
 	case credit.StepSaid, credit.StepTook:
@@ -139,7 +137,7 @@ func (m *Monitor) chunk(id uint64) *chunk {
 	return m.chunks[id]
 }
 
-// address takes the step of the source that puts a chunk under way.
+// address applies the step of the source that addresses a chunk.
 func (m *Monitor) address(s *credit.Step, p *slot) string {
 	c := m.chunk(s.Chunk)
 	switch {
@@ -159,7 +157,7 @@ func (m *Monitor) address(s *credit.Step, p *slot) string {
 	return ""
 }
 
-// source takes a step of the source about a place that is under way.
+// source applies a step of the source about an addressed place.
 func (m *Monitor) source(s *credit.Step, p *slot) string {
 	if s.Place.Generation != p.granted || !p.addressed {
 		return fmt.Sprintf("the slot is granted with generation %d, addressed %t", p.granted, p.addressed)
@@ -186,7 +184,7 @@ func (m *Monitor) source(s *credit.Step, p *slot) string {
 	return ""
 }
 
-// sink takes a step of the sink about a place.
+// sink applies a step of the sink about a place.
 func (m *Monitor) sink(s *credit.Step, p *slot) string {
 	if s.Place.Generation != p.granted || !p.addressed {
 		return fmt.Sprintf("the slot is granted with generation %d, addressed %t", p.granted, p.addressed)
@@ -229,7 +227,7 @@ func (m *Monitor) sink(s *credit.Step, p *slot) string {
 	return ""
 }
 
-// link takes a step about a link.
+// link applies a step about a link.
 func (m *Monitor) link(s *credit.Step) string {
 	l := m.linkOf(s.Link)
 	switch s.Kind {
@@ -263,8 +261,7 @@ func (m *Monitor) link(s *credit.Step) string {
 	return ""
 }
 
-// fenced checks that the sink's answer names exactly those places of the oldest open
-// fence that were never announced.
+// fenced checks that the sink's answer names exactly those places of the oldest open fence that were never announced.
 func (m *Monitor) fenced(s *credit.Step, l *link) string {
 	if !l.shut {
 		return "its connections are open at the sink, and writes can still land"
@@ -295,11 +292,11 @@ func (m *Monitor) fenced(s *credit.Step, l *link) string {
 	return ""
 }
 
-// message takes a step of the conversation.
+// message applies a step of the conversation.
 func (m *Monitor) message(s *credit.Step) string {
 	from := 0
 	if s.Sink == (s.Kind == credit.StepSaid) {
-		from = 1 // the sink says it, or the source takes it
+		from = 1 // the sink sends it, or the source receives it
 	}
 	t := &m.talk[from]
 	if s.Kind == credit.StepTook {

@@ -13,8 +13,8 @@ func place(slot, generation int) credit.Place {
 	return credit.Place{Slot: uint32(slot), Generation: uint64(generation)}
 }
 
-// session is a copy of three chunks with two slots. Link 1 dies with a chunk that was
-// announced, and one that was not, and comes back as link 3. One chunk is repaired.
+// session is a copy of three chunks with two slots. Link 1 is lost with one chunk that was announced and one that was
+// not, and comes back as link 3. One chunk is repaired.
 func session() []credit.Step {
 	return []credit.Step{
 		0:  {Kind: credit.StepAddressed, Link: 1, Place: place(0, 1), Chunk: 0},
@@ -75,13 +75,13 @@ func TestCheckAcceptsASession(t *testing.T) {
 	}
 }
 
-// put returns a session with a step put in before another.
+// put returns a session with a step inserted before another.
 func put(at int, s credit.Step) []credit.Step { return slices.Insert(session(), at, s) }
 
 // left returns a session without a step.
 func left(at int) []credit.Step { return slices.Delete(session(), at, at+1) }
 
-// changed returns a session with a step in the place of another.
+// changed returns a session with one step changed.
 func changed(at int, change func(s *credit.Step)) []credit.Step {
 	steps := session()
 	change(&steps[at])

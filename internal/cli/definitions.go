@@ -115,12 +115,12 @@ func versionDate() string {
 func exitCodes() []cmdline.Item {
 	return []cmdline.Item{
 		{Term: strconv.Itoa(exitOK), Text: "ok"},
-		{Term: strconv.Itoa(exitError), Text: "error: gdrcp could not finish, or could not write what it had to tell"},
-		{Term: strconv.Itoa(exitUsage), Text: "usage: the command line makes no sense"},
-		{Term: strconv.Itoa(exitPartial), Text: "some files were not copied, not deleted, or not read: unreadable, not writable, changed while they were read, or vanished"},
+		{Term: strconv.Itoa(exitError), Text: "error: gdrcp could not finish, or could not write its output"},
+		{Term: strconv.Itoa(exitUsage), Text: "usage error"},
+		{Term: strconv.Itoa(exitPartial), Text: "some entries were not copied, deleted or read (unreadable, not writable, changed, vanished), or attributes could not be kept"},
 		{Term: strconv.Itoa(exitIntegrity), Text: "integrity: something did not match its digest or the manifest, a manifest is damaged, or manifests differ"},
-		{Term: strconv.Itoa(exitUnsupported), Text: "not supported here: no RDMA device or GPU, or none that can do it"},
-		{Term: strconv.Itoa(exitInterrupted), Text: "interrupted by SIGINT, SIGTERM or SIGHUP (SIGINT and SIGTERM end a server with 0; SIGHUP has it read its keys anew)"},
+		{Term: strconv.Itoa(exitUnsupported), Text: "not supported here: no usable RDMA device or GPU, or the file system cannot do what an option asks for"},
+		{Term: strconv.Itoa(exitInterrupted), Text: "interrupted by SIGINT, SIGTERM or SIGHUP (SIGINT and SIGTERM end a server with 0; SIGHUP makes it read its keys again)"},
 	}
 }
 

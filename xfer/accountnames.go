@@ -7,19 +7,17 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// maxAccountNames bounds each of the tables of accountNames: a peer may name as many
-// users as it likes.
+// maxAccountNames bounds each table of accountNames: a peer may name any number of users.
 const maxAccountNames = 1024
 
-// accountNames looks up users and groups of this host. It looks up each once, because a
-// look-up may ask a directory service. One goroutine may use it.
+// accountNames looks up users and groups of this host. It looks up each once, because a look-up may ask a directory
+// service. Only one goroutine may use it.
 type accountNames struct {
 	users, groups map[uint32]string
-	uids, gids    map[string]int // -1: this host has none of that name
+	uids, gids    map[string]int // -1: this host has no such name
 }
 
-// user is the name of a user. It is empty where the user has no name, or none that can
-// be sent.
+// user returns the name of a user. It is empty if the user has no name, or none that can be sent.
 func (n *accountNames) user(uid uint32) string {
 	return remembered(&n.users, uid, func() string {
 		u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
@@ -40,8 +38,7 @@ func (n *accountNames) group(gid uint32) string {
 	})
 }
 
-// uid is the number of the user of that name on this host. It is other where this host
-// has no such user.
+// uid returns the number of the user of that name on this host, or other if this host has no such user.
 func (n *accountNames) uid(name string, other uint32) int {
 	id := remembered(&n.uids, name, func() int {
 		u, err := user.Lookup(name)
@@ -70,7 +67,7 @@ func (n *accountNames) gid(name string, other uint32) int {
 	return id
 }
 
-// accountID reads a number as package user gives it. It is -1 where s is no number.
+// accountID parses a number as package user returns it. It is -1 if s is no number.
 func accountID(s string) int {
 	id, err := strconv.ParseUint(s, 10, 32)
 	if err != nil {
@@ -79,8 +76,7 @@ func accountID(s string) int {
 	return int(id)
 }
 
-// remembered returns what find found for key, now or before. A full table is emptied
-// first.
+// remembered returns the result of find for key, from the table if it is there. A full table is emptied first.
 func remembered[K comparable, V any](table *map[K]V, key K, find func() V) V {
 	if v, ok := (*table)[key]; ok {
 		return v

@@ -12,7 +12,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// anACL encodes entries of tag, rights and, for somebody, number and name.
+// anACL encodes entries of tag, rights and, for a particular user or group, number and name.
 func anACL(entries ...any) (b []byte) {
 	for _, x := range entries {
 		switch x := x.(type) {
@@ -25,8 +25,7 @@ func anACL(entries ...any) (b []byte) {
 	return b
 }
 
-// An ACL comes with the numbers of this host, by name if it has the name, and only as the
-// kernel would take it.
+// An ACL arrives with the numbers of this host, by name if it has the name, and only in a form that the kernel accepts.
 func TestACLsArrive(t *testing.T) {
 	daemon, err := user.Lookup("daemon")
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// announce walks the tree and tells the sink its entries. The window bounds how many
-// announced entries may be unsettled.
+// announce walks the tree and announces its entries to the sink. The window bounds the number of announced entries that
+// are not settled.
 func (s *source) announce(ctx context.Context) error {
 	w := s.tree.Walk(s.Session.Terms.Flags&wire.FlagRecursive != 0)
 	defer w.Close()
@@ -57,7 +57,7 @@ func (s *source) announce(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// An entry that was named on the command line is copied in any case.
+		// An entry that was named on the command line is always copied.
 		inTop = inTop || f.Entry.Path == "."
 		named := !inTop && !strings.Contains(f.Entry.Path, "/")
 		switch {
@@ -85,11 +85,11 @@ type announcer struct {
 	totalSent bool // a total was sent
 	names     accountNames
 	links     linkTable
-	parts     []byte             // of extended attributes, as collected
+	parts     []byte             // extended attributes, as collected
 	unkept    fileset.UnkeptList // attributes that could not be read, as collected
 }
 
-// entry announces what the walk found, or tells the sink why it cannot be copied.
+// entry announces what the walk found, or reports to the sink why it cannot be copied.
 func (a *announcer) entry(f *chunker.Found) error {
 	if f.Problem != nil {
 		outcome, problem := Failed, f.Problem
@@ -117,7 +117,7 @@ func (a *announcer) entry(f *chunker.Found) error {
 		return err
 	}
 	x, err := a.xattrsOf(f)
-	e.Mode = f.Entry.Mode // without the rights of an ACL that does not travel
+	e.Mode = f.Entry.Mode // without the rights of an ACL that is not sent
 	if err != nil {
 		outcome := Failed
 		if errors.Is(err, chunker.ErrVanished) && e.Type != manifest.Dir { // its entries are copied anyway
@@ -164,8 +164,8 @@ func (a *announcer) entry(f *chunker.Found) error {
 	return nil
 }
 
-// tooLarge says why a file cannot be announced beside those before it. A sparse file may be
-// larger than any that the protocol has room for, and so may the sum of several.
+// tooLarge returns why a file cannot be announced after those before it. A sparse file may be larger than the protocol
+// permits, and so may the sum of several.
 func (a *announcer) tooLarge(f *chunker.Found) error {
 	size := uint64(f.Entry.Size)
 	switch {
@@ -177,16 +177,15 @@ func (a *announcer) tooLarge(f *chunker.Found) error {
 	return nil
 }
 
-// errOwnManifest and errGivenManifest say that a file is a manifest of this copy. The one that
-// is given cannot have its own digest.
+// errOwnManifest and errGivenManifest say that a file is a manifest of this copy. The given manifest cannot contain its
+// own digest.
 var (
 	errOwnManifest   = errors.New("it is the manifest that this copy writes, so it is not copied")
 	errGivenManifest = errors.New("it is the manifest that this copy goes by, so it is not copied")
 )
 
-// passOver leaves out the manifest that this copy writes, and its temporary file. The
-// sink hears of the manifest, because the source has it. Nobody needs to know of the
-// temporary file.
+// passOver skips the manifest that this copy writes, and its temporary file. The sink is informed of the manifest,
+// because the source has it. Nobody needs to know of the temporary file.
 func (a *announcer) passOver(f *chunker.Found) error {
 	if path.Base(f.Entry.Path) != a.src.results.writesAs {
 		return nil
@@ -194,9 +193,9 @@ func (a *announcer) passOver(f *chunker.Found) error {
 	return a.refuse(f.Entry.Path, Skipped, fmt.Errorf("%q: %w", f.Entry.Path, errOwnManifest))
 }
 
-// refuse tells both ends of an entry that is never announced.
+// refuse reports to both ends an entry that is never announced.
 func (a *announcer) refuse(path string, outcome Outcome, err error) error {
-	// A sink that has a manifest must hear of all entries in order.
+	// A sink that has a manifest must receive all entries in order.
 	if err := a.flush(); err != nil {
 		return err
 	}
@@ -210,7 +209,7 @@ func (a *announcer) refuse(path string, outcome Outcome, err error) error {
 	return a.tellRefused(path, &x)
 }
 
-// tellRefused tells the sink of an entry that is never announced.
+// tellRefused reports to the sink an entry that is never announced.
 func (a *announcer) tellRefused(path string, x *wire.Exception) error {
 	return a.src.Session.Ctl.Send(a.ctx, wire.MsgFail, append(wire.AppendException(nil, x), path...))
 }
@@ -242,9 +241,8 @@ func (a *announcer) flush() error {
 	return err
 }
 
-// waitForRoom blocks while the window has no room for one more entry with so many bytes
-// of extended attributes. The first time, it tells the sink the total so far, because
-// the sink accepts nothing before it has a total.
+// waitForRoom blocks while the window has no room for one more entry with so many bytes of extended attributes. The
+// first time, it sends the sink the total so far, because the sink accepts no data before it has a total.
 func (a *announcer) waitForRoom(xattrBytes int) error {
 	a.src.sender.Mu.Lock()
 	full := a.total.Entries-a.src.window.settled >= entryWindow || a.src.window.xattrBytes+xattrBytes > wire.XattrWindow
@@ -263,8 +261,7 @@ func (a *announcer) waitForRoom(xattrBytes int) error {
 	}
 	a.src.sender.Mu.Lock()
 	defer a.src.sender.Mu.Unlock()
-	// Wait for a quarter of the window: with an entry at a time, each would be a
-	// message of its own.
+	// Wait for a quarter of the window. If entries were admitted one by one, each would need its own message.
 	for a.total.Entries-a.src.window.settled > entryWindow*3/4 || a.src.window.xattrBytes+xattrBytes > wire.XattrWindow {
 		if a.ctx.Err() != nil {
 			return context.Cause(a.ctx)
@@ -274,7 +271,7 @@ func (a *announcer) waitForRoom(xattrBytes int) error {
 	return nil
 }
 
-// finish tells the sink that the walk is over.
+// finish reports to the sink that the walk is over.
 func (a *announcer) finish() error {
 	if err := a.reportUnrecognised(); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// hugeDir is a directory that takes sparse files of any size.
+// hugeDir is a directory that accepts sparse files of any size.
 func hugeDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "gdrcp-huge")
@@ -21,20 +21,20 @@ func hugeDir(t *testing.T) string {
 	return dir
 }
 
-// A sparse file may be larger than any that can be copied, and so may all of them together.
-// That is an error of the file: the others are copied.
+// A sparse file may be larger than any that can be copied, and so may the sum of all files. That is an error of the
+// file: the others are copied.
 func TestHugeFileIsItsOwnError(t *testing.T) {
 	xfer.OnHost(t)
 	w := tcpWay(t)
 	for _, tc := range []struct {
 		name   string
-		eib    []int64 // of the files between a and z
+		eib    []int64 // sizes of the files between a and z
 		change func(*xfer.Options)
 		files  int64
 		why    string // of the last one
 	}{
 		{"a file", []int64{5}, func(*xfer.Options) {}, 2, "a file that is copied has at most 4611686018427387904"},
-		// A copy would go through all pieces.
+		// A copy would process all pieces.
 		{"all together", []int64{3, 3}, func(o *xfer.Options) { o.DryRun = true }, 3, "are more than 4611686018427387904, the most of one copy"},
 		{"a file of two names", []int64{3, 0}, func(o *xfer.Options) { o.DryRun, o.HardLinks = true, true }, 4, ""},
 	} {

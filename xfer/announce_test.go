@@ -15,8 +15,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// whenRead takes a lease on a file, so that whoever opens it has to wait until
-// do has returned (fcntl(2)).
+// whenRead takes a lease on a file, so that an open of the file waits until do has returned (fcntl(2)).
 func whenRead(t *testing.T, path string, do func() error) {
 	t.Helper()
 	opened := make(chan os.Signal, 1)
@@ -52,12 +51,12 @@ func whenRead(t *testing.T, path string, do func() error) {
 	})
 }
 
-// What vanishes while the copy runs is told, stays at the destination, and does
-// not keep the rest from being deleted.
+// A file that vanishes while the copy runs is reported, remains at the destination, and does not keep the rest from
+// being deleted.
 func TestVanishedIsNoReasonNotToDelete(t *testing.T) {
 	xfer.OnHost(t)
-	// The walk has listed all, and waits for the first file to end: there are more
-	// entries than may be under way.
+	// The walk has listed all entries, and waits for the first file to be settled: there are more entries than the
+	// window admits.
 	src := t.TempDir()
 	for i := range 8300 {
 		if err := os.Symlink("z", fmt.Sprintf("%s/dir-%04d", src, i)); err != nil {
@@ -124,7 +123,7 @@ func TestVanishedIsNoReasonNotToDelete(t *testing.T) {
 	}
 }
 
-// But a source that is to be what a manifest says is not what it was.
+// But then a source that must match a manifest no longer does.
 func TestVanishedIsNotAsTheManifestSays(t *testing.T) {
 	xfer.OnHost(t)
 	src := t.TempDir()

@@ -10,8 +10,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// TestAppendVerify: what is there of a file that got longer is compared and stays, and the
-// rest is sent. A file that is not shorter is kept.
+// TestAppendVerify: the existing part of a file that grew is compared and kept, and the rest is sent. A file that is
+// not shorter is kept.
 func TestAppendVerify(t *testing.T) { over(t, testAppendVerify) }
 
 func testAppendVerify(t *testing.T, w way) {
@@ -43,7 +43,7 @@ func testAppendVerify(t *testing.T, w way) {
 			if tc.inPlace != (c.inode("grown") == was) {
 				t.Errorf("in place: %v, and the same file: %v", tc.inPlace, c.inode("grown") == was)
 			}
-			// What is not shorter is kept, whatever it holds.
+			// A file that is not shorter is kept, whatever its content.
 			other := changed(log, 5)
 			write(t, filepath.Join(c.to, "dst/grown"), other)
 			sum, err := c.copy(t, t.Context(), o)
@@ -57,8 +57,8 @@ func testAppendVerify(t *testing.T, w way) {
 	}
 }
 
-// TestAppendVerifyOfAHole: where files share blocks, what is there behind the compared pieces
-// does not show through a hole of the file that got longer.
+// TestAppendVerifyOfAHole: if files share blocks, the existing data after the compared pieces does not show through a
+// hole of the longer file.
 func TestAppendVerifyOfAHole(t *testing.T) {
 	xfer.OnHost(t)
 	const mib = 1 << 20
@@ -67,7 +67,7 @@ func TestAppendVerifyOfAHole(t *testing.T) {
 	was := randomBytes(t, 10*mib+mib/2)
 	c.both("log", was[:10*mib], was)
 	src := filepath.Join(c.from, "src/log")
-	if err := os.Truncate(src, 12*mib); err != nil { // as a writer without O_APPEND does that goes on
+	if err := os.Truncate(src, 12*mib); err != nil { // as a writer without O_APPEND would continue
 		t.Fatal(err)
 	}
 	o := c.w.options(t)

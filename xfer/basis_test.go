@@ -46,7 +46,7 @@ func (c *compared) run(o xfer.Options) *xfer.Summary {
 	return sum
 }
 
-// inode is the file at a path at the destination.
+// inode returns the inode number of the file at a path at the destination.
 func (c *compared) inode(name string) uint64 {
 	c.t.Helper()
 	var st syscall.Stat_t
@@ -56,7 +56,7 @@ func (c *compared) inode(name string) uint64 {
 	return st.Ino
 }
 
-// changed returns data with a byte changed in each of some places.
+// changed returns data with one byte changed at each of some offsets.
 func changed(data []byte, at ...int) []byte {
 	data = bytes.Clone(data)
 	for _, i := range at {
@@ -65,8 +65,8 @@ func changed(data []byte, at ...int) []byte {
 	return data
 }
 
-// TestChecksumSendsOnlyWhatDiffers: whatever the two ends agreed on, what is the same is
-// not sent, what differs is, and files that are the same stay the files that they were.
+// TestChecksumSendsOnlyWhatDiffers: whatever the two ends agreed on, only data that differs is sent, and files that are
+// the same are not replaced.
 func TestChecksumSendsOnlyWhatDiffers(t *testing.T) {
 	rdmatest.SampleOverDevices(t)
 	over(t, testChecksumSendsOnlyWhatDiffers)
@@ -133,8 +133,7 @@ func testChecksumSendsOnlyWhatDiffers(t *testing.T, w way) {
 	}
 }
 
-// TestChecksumOfHoles: a hole is the same as zeros, and where there is other data it
-// becomes a hole.
+// TestChecksumOfHoles: a hole is the same as zeros, and replaces other data with a hole.
 func TestChecksumOfHoles(t *testing.T) {
 	w := tcpWay(t)
 	const mib = 1 << 20
@@ -157,7 +156,7 @@ func TestChecksumOfHoles(t *testing.T) {
 	}
 	there := randomBytes(t, 3*mib)
 	block := bytes.Clone(there)
-	clear(block[8<<10 : 64<<10]) // zeros that are no hole at the destination
+	clear(block[8<<10 : 64<<10]) // zeros that are not a hole at the destination
 	for name, there := range map[string]map[int64][]byte{
 		"the same":       {50 * mib: block},
 		"zeros":          {50 * mib: block, 100 * mib: make([]byte, 2*mib)},
@@ -177,8 +176,8 @@ func TestChecksumOfHoles(t *testing.T) {
 	}
 }
 
-// TestChecksumMendsMetadata: a file that is the same stays, and gets the time and mode of
-// the source. Without that --checksum would compare it for ever.
+// TestChecksumMendsMetadata: a file with the same content is kept, and gets the time and mode of the source. Without
+// that, --checksum would compare it for ever.
 func TestChecksumMendsMetadata(t *testing.T) {
 	w := tcpWay(t)
 	c := newCompared(t, w, true)
@@ -235,7 +234,7 @@ func TestChecksumDryRun(t *testing.T) {
 	}
 }
 
-// TestChecksumOfWhatIsNoBasis: what cannot be compared is copied as ever.
+// TestChecksumOfWhatIsNoBasis: files that cannot be compared are copied as usual.
 func TestChecksumOfWhatIsNoBasis(t *testing.T) {
 	w := tcpWay(t)
 	c := newCompared(t, w, true)
@@ -253,8 +252,7 @@ func TestChecksumOfWhatIsNoBasis(t *testing.T) {
 	}
 }
 
-// TestChecksumWithDamage: pieces that differ and are damaged on their way are sent until
-// they are right.
+// TestChecksumWithDamage: pieces that differ and are damaged in transit are sent until they are right.
 func TestChecksumWithDamage(t *testing.T) {
 	w := tcpWay(t)
 	c := newCompared(t, w, true)

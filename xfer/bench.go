@@ -21,13 +21,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// benchSource sends chunks of memory and reads no file. The chunks go through the same
-// slots, credits, headers and digests as those of a copy.
+// benchSource sends chunks of memory and reads no file. The chunks use the same slots, credits, headers and digests as
+// those of a copy.
 type benchSource struct {
 	Session *flow.Session
 	sender  *chunkSender
 	chunks  uint64 // to send
-	back    uint64 // returned by the sink, guarded by sender.mu
+	back    uint64 // returned by the sink, guarded by the Sender's lock
 	jobs    chan *outSlot
 	start   time.Time
 	took    time.Duration
@@ -52,7 +52,7 @@ func (b *benchSource) Fast(f *wire.Frame) (bool, error) {
 	return false, nil
 }
 
-// The session tells these of the way of the chunks. They belong to its sender.
+// The session calls these about the progress of chunks. They belong to its sender.
 
 func (b *benchSource) Done(l *link.Link, id uint64)             { b.sender.Done(l, id) }
 func (b *benchSource) Immediate(_ *link.Link, imm uint32) error { return b.sender.Immediate(imm) }
@@ -60,8 +60,8 @@ func (b *benchSource) Opened()                                  { b.sender.Opene
 
 func (b *benchSource) release() error { return nil }
 
-// benchWorkers is how many workers a bench has at each end: as many as compute, and no more than
-// there are slots.
+// benchWorkers is the number of workers of a bench at each end: as many as can compute, and no more than there are
+// slots.
 func benchWorkers(p *wire.Terms) int { return min(chunker.Workers(), p.Slots) }
 
 func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
@@ -102,7 +102,7 @@ func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
 	return b.Session.Expect(ctx, wire.MsgDone, "end", func(body []byte) error { return nil })
 }
 
-// feed hands out slots until every chunk has come back.
+// feed passes out slots until every chunk has come back.
 func (b *benchSource) feed(ctx context.Context) error {
 	defer close(b.jobs)
 	b.sender.Mu.Lock()
@@ -125,7 +125,7 @@ func (b *benchSource) feed(ctx context.Context) error {
 	return nil
 }
 
-// fill makes the digests, where they are wanted, and submits the slots.
+// fill makes the digests, if they are wanted, and submits the slots.
 func (b *benchSource) fill(ctx context.Context) error {
 	for {
 		select {
@@ -153,8 +153,7 @@ func benchDigest(a manifest.Algorithm, mem []byte) manifest.Digest {
 	return a.Piece(mem, 0, manifest.DefaultPieceBytes, true)
 }
 
-// benchSink takes chunks and verifies them where they have digests. It writes them
-// nowhere.
+// benchSink receives chunks and verifies those that have digests. It writes them nowhere.
 type benchSink struct {
 	Session  *flow.Session
 	tally    *Tally
@@ -165,12 +164,12 @@ type benchSink struct {
 func (k *benchSink) Fast(*wire.Frame) (bool, error) { return false, nil }
 func (k *benchSink) release() error                 { return nil }
 
-// The session tells these of the way of the chunks. They belong to its receiver.
+// The session calls these about the progress of chunks. They belong to its receiver.
 
 func (k *benchSink) Done(*link.Link, uint64) { k.receiver.Done() }
 func (k *benchSink) Opened()                 { k.receiver.Opened() }
 
-// Immediate takes a chunk. What was waited for before the first one is not what is measured.
+// Immediate receives a chunk. The wait for the first one is not measured.
 func (k *benchSink) Immediate(l *link.Link, imm uint32) error {
 	k.first.Do(k.receiver.CountFromNow)
 	return k.receiver.Immediate(l, imm)
@@ -186,7 +185,7 @@ func (k *benchSink) talk(ctx context.Context, g *errgroup.Group) error {
 	for range benchWorkers(&k.Session.Terms) {
 		g.Go(func() error { return k.drainSlots(ctx) })
 	}
-	// The message of the end comes when every chunk has been returned.
+	// The end message arrives when every chunk has been returned.
 	err := k.Session.Receive(ctx, func(f *wire.Frame) error {
 		if f.Type != wire.MsgEnd {
 			return fmt.Errorf("%w: message %d in a bench", ErrProtocol, f.Type)
@@ -237,8 +236,8 @@ type Bandwidth struct {
 	Hash    manifest.Algorithm // 0: no digests
 	Bytes   int64
 	Seconds float64
-	// LocalCost is what it cost this end, and RemoteCost the server. It is nil where the
-	// server does not tell.
+	// LocalCost is the cost at this end, and RemoteCost at the server. RemoteCost is nil if the server does not report
+	// it.
 	LocalCost  Cost
 	RemoteCost *Cost
 }
@@ -270,8 +269,7 @@ func (c *Client) BenchBandwidth(ctx context.Context, ep Endpoint, bytes int64, o
 	}, nil
 }
 
-// benchHello is the hello of a client that measures. It holds nothing of what the
-// options say about files.
+// benchHello is the hello of a client that measures. It contains nothing of the options about files.
 func (o *Options) benchHello(m wire.Mode) (*wire.Hello, error) {
 	h, err := o.hello(m)
 	if err != nil {
@@ -283,7 +281,7 @@ func (o *Options) benchHello(m wire.Mode) (*wire.Hello, error) {
 	return h, nil
 }
 
-// benchSession connects to the server, agrees with it on terms, and runs talk.
+// benchSession connects to the server, agrees on terms with it, and runs talk.
 func (c *Client) benchSession(ctx context.Context, ep Endpoint, o *Options, h *wire.Hello, talk func(context.Context, *flow.Session, *errgroup.Group) error) (*firstConn, error) {
 	d, err := c.connect(ctx, ep, o)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Push copies local files to a server. dst is a path below the server's root. Where
-// only some entries failed, Push returns a summary with the error.
+// Push copies local files to a server. dst is a path below the server's root. If only some entries failed, Push returns
+// a summary with the error.
 func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst string, o Options) (*Summary, error) {
 	c.complete(&o)
 	o.hidePartials()
@@ -60,7 +60,7 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 	if strings.HasSuffix(dst, "/") {
 		h.Terms.Flags |= wire.FlagMustBeDir
 	}
-	// A link named on the command line without -r or -l is followed, as cp does it.
+	// A link named on the command line without -r or -l is followed, as cp does.
 	follow := o.Follow || o.Names == nil && followsNamed(o.Recursive, o.Links, o.Follow)
 	tree, err := chunker.OpenLocal(namedSources(sources), follow)
 	if err != nil {
@@ -213,7 +213,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 	sum.Local, sum.Remote = s.Memories()
 	sum.Rails, sum.NUMANodes = s.Links.Uses(), s.Link.RingNodes()
 	sum.LocalCost = s.LocalCost()
-	if sum.Retries == 0 { // of the earlier tries nobody told
+	if sum.Retries == 0 { // nobody has reported those of the earlier attempts
 		sum.RemoteCost = s.Costs.Theirs.Load()
 	}
 	return sum, errors.Join(err, acct.close())
@@ -232,7 +232,7 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 	if h.Terms.Hash == 0 {
 		h.Terms.Hash = manifest.XXH3
 		if local.GPU != wire.GPUOff || remote.GPU != wire.GPUOff {
-			h.Terms.Hash = manifest.BLAKE3 // a GPU makes no other digest
+			h.Terms.Hash = manifest.BLAKE3 // a GPU computes no other digest
 		}
 	}
 	if o.WriteManifest != "" {
@@ -269,7 +269,7 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 	return h, nil
 }
 
-// agree says hello and takes the server's terms.
+// agree sends the hello and checks the server's terms.
 func agree(ctx context.Context, s *flow.Session, h *wire.Hello, d *firstConn, o *Options) error {
 	h.Terms.Slots, h.Terms.QPs = d.grant.Slots, d.grant.QPs
 	h.AsksCost, h.Unkept, h.Warnings, s.Costs.Asked = true, true, true, true
@@ -297,8 +297,7 @@ func agree(ctx context.Context, s *flow.Session, h *wire.Hello, d *firstConn, o 
 			return fmt.Errorf("%w: the gdrcp at the destination is older and would replace any directory with --atomic-dir: update it", rdma.ErrUnsupported)
 		}
 		if h.Terms.Mode == wire.ModePull {
-			// Only this end knows the name. The server sends its own only so that both
-			// can check that they mean the same.
+			// Only this end knows the name. The server sends its own only so that both can check that they agree.
 			if s.Terms.Name = newPullFilter(h).name; w.Terms.Name != s.Terms.Name {
 				return fmt.Errorf("%w: the server serves %q, %q was asked for", ErrProtocol, w.Terms.Name, s.Terms.Name)
 			}
@@ -316,7 +315,7 @@ func agree(ctx context.Context, s *flow.Session, h *wire.Hello, d *firstConn, o 
 	return nil
 }
 
-// checkSingle makes sure that the only source can be copied at all.
+// checkSingle checks that the only source can be copied at all.
 func checkSingle(stat, lstat func(string) (os.FileInfo, error), path string, o *Options) error {
 	if !followsNamed(o.Recursive, o.Links, o.Follow) {
 		stat = lstat
@@ -341,8 +340,7 @@ func checkSingle(stat, lstat func(string) (os.FileInfo, error), path string, o *
 	return nil
 }
 
-// checkNames refuses several sources where one of them would put its contents among the
-// others.
+// checkNames refuses several sources if one of them would put its contents among the others.
 func checkNames(paths []string) error {
 	for _, p := range paths {
 		if len(paths) > 1 && chunker.BaseName(p) == "." {
@@ -352,8 +350,7 @@ func checkNames(paths []string) error {
 	return nil
 }
 
-// namedSources gives every source the name that it gets at the other end. A single
-// source is the top of the tree itself.
+// namedSources gives every source its name at the destination. A single source is the top of the tree itself.
 func namedSources(paths []string) []chunker.Source {
 	if len(paths) == 1 {
 		return []chunker.Source{{Path: paths[0], Name: "."}}
@@ -365,8 +362,7 @@ func namedSources(paths []string) []chunker.Source {
 	return out
 }
 
-// calledOf returns the names that sources get at the destination. The name is "." for a
-// source whose contents go there.
+// calledOf returns the names of the sources at the destination. The name is "." for a source whose contents go there.
 func calledOf(paths []string) []string {
 	names := make([]string, len(paths))
 	for i, p := range paths {

@@ -25,7 +25,7 @@ func testPushAndPullTree(t *testing.T, w way) {
 		{"s2", func(o *xfer.Options) { o.Compress = xfer.CompressS2 }},
 		{"immsend", func(o *xfer.Options) { o.ForceImmSend = true }},
 	} {
-		// Each emulated device has some of its own, unless all combinations are wanted.
+		// Each emulated device has some memory of its own, unless all combinations are tested.
 		own := 2
 		if w.name == "siw0" {
 			own = 1

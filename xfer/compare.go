@@ -13,8 +13,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// standing is what pieces are compared with: the file in an entry's place, or a clone of
-// it, which nobody else changes.
+// standing is what pieces are compared with: the existing file, or a clone of it, which nobody else changes.
 type standing interface {
 	ReadAt(p []byte, off int64) (int, error)
 	Uncached(off, n int64) bool
@@ -22,8 +21,8 @@ type standing interface {
 	IsZero(off, n int64, buf []byte) (bool, error)
 }
 
-// compare compares an extent of which no bytes came with what the sink has. good is false
-// if the source is to send it.
+// compare compares an extent that was sent without bytes with the sink's data. good is false if the source must send
+// it.
 func (w *lander) compare(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (good bool, err error) {
 	if h.Repair {
 		return w.makeHole(e, x)
@@ -45,7 +44,7 @@ func (w *lander) compare(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (goo
 	switch {
 	case errors.Is(err, context.Canceled):
 		return true, err
-	case err != nil || !same: // what cannot be read is not the same
+	case err != nil || !same: // data that cannot be read counts as different
 		return w.wantDifferent(e, x)
 	}
 	if err := w.keepSame(e, x); err != nil {
@@ -54,8 +53,8 @@ func (w *lander) compare(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (goo
 	return true, w.sink.landed(e, x)
 }
 
-// keepSame writes an extent that is the same to the file that has been begun, if there is one.
-// A file that an earlier copy began gets what was compared, and not what may stand there by now.
+// keepSame writes an extent that is the same to the new file, if one has been begun. A file that an earlier copy began
+// gets the compared data, and not what the existing file may contain by now.
 func (w *lander) keepSame(e *sinkEntry, x *wire.Extent) error {
 	disk := w.onDisk(stat.Now())
 	defer disk.end()
@@ -66,18 +65,18 @@ func (w *lander) keepSame(e *sinkEntry, x *wire.Extent) error {
 	return w.write(e, e.writerOf(temp), w.old[:x.Length], x.Off)
 }
 
-// tempFor returns the file that what is the same goes into, or nil if none has been begun.
-// Of a file that gets longer one is begun at once.
+// tempFor returns the new file for data that is the same, or nil if none has been begun. For a file that grew, one is
+// begun immediately.
 func (w *lander) tempFor(e *sinkEntry) (*chunker.Temp, error) {
 	if w.sink.Session.Terms.Has(wire.FlagAppend) {
-		return w.tempOf(e) // the entry has a token, so that never all are open
+		return w.tempOf(e) // the entry has a token, so that not all are open
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.temp, nil
 }
 
-// isSame reads what stands in the place of an extent.
+// isSame compares the existing data of an extent.
 func (w *lander) isSame(now standing, h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (bool, error) {
 	p := &w.sink.Session.Terms
 	if int64(len(w.old)) < min(p.PieceBytes, e.Size) {
@@ -94,8 +93,8 @@ func (w *lander) isSame(now standing, h *wire.ChunkHeader, e *sinkEntry, x *wire
 	return p.DigestOf(x, e.Size, b) == x.Digest, nil
 }
 
-// readStanding reads into b what stands in the place of an extent. A worker that waits for the
-// disk asks for what the chunk needs later, too, and gives up its turn.
+// readStanding reads the existing data of an extent into b. A worker that waits for the disk also requests what the
+// chunk needs later, and gives up its turn.
 func (w *lander) readStanding(now standing, h *wire.ChunkHeader, x *wire.Extent, b []byte) error {
 	disk := w.onDisk(stat.Now())
 	defer disk.end()
@@ -107,7 +106,7 @@ func (w *lander) readStanding(now standing, h *wire.ChunkHeader, x *wire.Extent,
 	return err
 }
 
-// comparedTo is where the last extent of the chunk ends that is compared with the file of x.
+// comparedTo is the end offset of the chunk's last extent that is compared with the file of x.
 func comparedTo(h *wire.ChunkHeader, x *wire.Extent) (end int64) {
 	end = x.Off + x.Length
 	for i := range h.Extents {
@@ -118,8 +117,8 @@ func comparedTo(h *wire.ChunkHeader, x *wire.Extent) (end int64) {
 	return end
 }
 
-// standingOf returns what an entry's pieces are compared with. It is nil where there is
-// nothing any more. An error ends the session.
+// standingOf returns what an entry's pieces are compared with, or nil if that no longer exists. An error ends the
+// session.
 func (k *sink) standingOf(e *sinkEntry) (standing, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -137,24 +136,23 @@ func (k *sink) standingOf(e *sinkEntry) (standing, error) {
 	return e.basis, nil
 }
 
-// openBasisLocked opens what an entry is compared with, and clones it where that is
-// possible: then nobody can change what was compared. Otherwise a copy is made only when
-// something differs (tempLocked).
+// openBasisLocked opens the file that an entry is compared with, and clones it if possible: then nobody can change what
+// was compared. Otherwise a copy is made only when something differs (tempLocked).
 func (k *sink) openBasisLocked(e *sinkEntry) error {
 	p := &k.Session.Terms
 	if err := k.takeToken(e); errors.Is(err, errAllOpen) {
-		return nil // this piece comes anew, and another one may find room
+		return nil // this piece is sent, and another one may find room
 	} else if err != nil {
 		return err
 	}
 	if p.Has(wire.FlagInPlace) && !p.Has(wire.FlagDryRun) && e.temp == nil {
-		// A file that cannot be written may be the same nevertheless.
+		// Even a file that cannot be written may be the same.
 		if e.temp, e.notInPlace = k.openInPlace(e); e.temp != nil {
 			return nil
 		}
 		if fsys.LacksDescriptors(e.notInPlace) {
 			e.notInPlace = nil
-			k.endComparison(e) // all of it comes, perhaps when files have been closed
+			k.endComparison(e) // all of it is sent, perhaps when files have been closed
 			return nil
 		}
 	}
@@ -180,7 +178,7 @@ func (k *sink) openBasisLocked(e *sinkEntry) error {
 	return err
 }
 
-// isInPlace reports whether an entry is to be written into a file that is there.
+// isInPlace reports whether an entry is written into an existing file.
 func (k *sink) isInPlace(e *sinkEntry) bool {
 	if !k.Session.Terms.Has(wire.FlagInPlace) {
 		return false
@@ -189,13 +187,13 @@ func (k *sink) isInPlace(e *sinkEntry) bool {
 	return err == nil && now.Type == manifest.File && !now.HasOtherNames
 }
 
-// openInPlace opens the file that an entry is written into. It is nil where there is none.
+// openInPlace opens the existing file that an entry is written into. It is nil if there is none.
 func (k *sink) openInPlace(e *sinkEntry) (*chunker.Temp, error) {
 	return retryOnEMFILE(k.stop, func() (*chunker.Temp, error) { return k.store.OpenInPlace(&e.Entry, e.attrs) })
 }
 
-// endComparison closes what an entry is compared with. Nothing more of the entry is the
-// same. The entry's lock is held.
+// endComparison closes what an entry is compared with. All further pieces of the entry count as different. The caller
+// holds the entry's lock.
 func (k *sink) endComparison(e *sinkEntry) {
 	e.basis.Close()
 	e.basis, e.noBasis = nil, true
@@ -204,8 +202,7 @@ func (k *sink) endComparison(e *sinkEntry) {
 	}
 }
 
-// wantDifferent has the source send a piece that is not the same. In a dry run it only
-// notes that.
+// wantDifferent requests a piece that differs from the source. In a dry run it only records that.
 func (w *lander) wantDifferent(e *sinkEntry, x *wire.Extent) (good bool, err error) {
 	k := w.sink
 	p := &k.Session.Terms
@@ -223,7 +220,7 @@ func (w *lander) wantDifferent(e *sinkEntry, x *wire.Extent) (good bool, err err
 		e.comparison.differBytes += x.Length
 	}
 	if e.Size <= p.PieceBytes && e.basis != nil {
-		k.endComparison(e) // all of it comes
+		k.endComparison(e) // all of it is sent
 	}
 	if most := mostWanted(k.Session); k.wanted.Add(1) > most {
 		return false, fmt.Errorf("%w: more than %d pieces are to be sent again", ErrProtocol, most)
@@ -235,8 +232,8 @@ func (w *lander) wantDifferent(e *sinkEntry, x *wire.Extent) (good bool, err err
 	return false, nil
 }
 
-// holeInPlace makes a hole in a file that is written in place. A source cannot send it
-// again, so that this waits for a file to be closed.
+// holeInPlace makes a hole in a file that is written in place. A source cannot send it again, so holeInPlace waits for
+// a file to be closed.
 func (w *lander) holeInPlace(e *sinkEntry, x *wire.Extent) error {
 	temp, err := retryOnEMFILE(w.sink.stop, func() (*chunker.Temp, error) { return w.tempOf(e) })
 	switch {
@@ -249,12 +246,12 @@ func (w *lander) holeInPlace(e *sinkEntry, x *wire.Extent) error {
 	return w.write(e, w.sink.holeMaker(e, temp, x), nil, x.Off)
 }
 
-// heldBack returns what is to be written now of a piece. A file that gets longer in place
-// counts as complete by its size (Options.AppendVerify), and pieces land in any order: so it
-// stays a byte too short until all of it is there, also where the copy is killed.
+// heldBack returns the part of a piece that is written now. A file that grows in place counts as complete by its size
+// (Options.AppendVerify), and pieces are written in any order. So the file remains one byte too short until all of it
+// is there, even if the copy is killed.
 func (k *sink) heldBack(e *sinkEntry, temp *chunker.Temp, x *wire.Extent, data []byte) []byte {
 	if len(data) == 0 || !k.staysShort(e, temp, x) {
-		return data // an empty file may find another in its place
+		return data // an empty file may replace another
 	}
 	n := len(data) - 1
 	e.mu.Lock()
@@ -263,13 +260,13 @@ func (k *sink) heldBack(e *sinkEntry, temp *chunker.Temp, x *wire.Extent, data [
 	return data[:n]
 }
 
-// staysShort reports whether the last byte of an extent is to be left for later.
+// staysShort reports whether the last byte of an extent must be written later.
 func (k *sink) staysShort(e *sinkEntry, temp *chunker.Temp, x *wire.Extent) bool {
 	return k.Session.Terms.Has(wire.FlagAppend) && temp.InPlace() && x.Off+x.Length == e.Size
 }
 
-// holeMaker returns what makes a hole in a file. Finish makes the last byte of one that stays
-// short: where the file system has no holes, zeros would be written.
+// holeMaker returns a function that makes a hole in a file. Finish makes the last byte of a file that remains short: if
+// the file system has no holes, zeros would be written.
 func (k *sink) holeMaker(e *sinkEntry, temp *chunker.Temp, x *wire.Extent) func([]byte, int64) (int, error) {
 	n := x.Length
 	if n > 0 && k.staysShort(e, temp, x) {
@@ -278,7 +275,7 @@ func (k *sink) holeMaker(e *sinkEntry, temp *chunker.Temp, x *wire.Extent) func(
 	return func([]byte, int64) (int, error) { return 0, temp.MakeHole(x.Off, n) }
 }
 
-// makeHole takes a hole that was none in the file that it was compared with.
+// makeHole processes a hole that differs from the compared file.
 func (w *lander) makeHole(e *sinkEntry, x *wire.Extent) (good bool, err error) {
 	temp, why := w.tempOf(e)
 	if why != nil && !errors.Is(why, errAllOpen) {
@@ -295,7 +292,7 @@ func (w *lander) makeHole(e *sinkEntry, x *wire.Extent) (good bool, err error) {
 	return true, w.sink.landed(e, x)
 }
 
-// writerOf returns what writes to an entry's file, and leaves holes where the source's has some.
+// writerOf returns the function that writes to an entry's file and leaves the holes of the source.
 func (e *sinkEntry) writerOf(t *chunker.Temp) func(p []byte, off int64) (int, error) {
 	if e.Sparse {
 		return t.WriteSparse
@@ -303,8 +300,7 @@ func (e *sinkEntry) writerOf(t *chunker.Temp) func(p []byte, off int64) (int, er
 	return t.WriteAt
 }
 
-// write writes to an entry's file. An error ends the session. What goes wrong with this
-// file alone ends the entry.
+// write writes to an entry's file. An error ends the session. A failure of this file alone ends the entry.
 func (w *lander) write(e *sinkEntry, to func(p []byte, off int64) (int, error), data []byte, off int64) error {
 	_, err := to(data, off)
 	switch {
@@ -318,9 +314,8 @@ func (w *lander) write(e *sinkEntry, to func(p []byte, off int64) (int, error), 
 	return nil
 }
 
-// stayLocked ends the comparison of an entry of which everything is booked and there. It
-// reports whether the file that stands there stays: it is then with the publisher or, in
-// a dry run, the entry has ended.
+// stayLocked ends the comparison of an entry of which everything is booked and present. It reports whether the existing
+// file is kept: it is then with the publisher or, in a dry run, the entry has ended.
 func (k *sink) stayLocked(e *sinkEntry) (stays bool, err error) {
 	p, b := &k.Session.Terms, e.basis
 	if p.Has(wire.FlagDryRun) {
@@ -347,7 +342,7 @@ func (k *sink) stayLocked(e *sinkEntry) (stays bool, err error) {
 	if p.Has(wire.FlagReadBack) {
 		e.temp.ReadBack(k.contentOf(e))
 	}
-	if err != nil { // the clone stays, and somebody has to hear of it
+	if err != nil { // the clone remains, and must be reported
 		k.failEntryLocked(e, Failed, err.Error())
 		return true, nil
 	}
@@ -355,14 +350,14 @@ func (k *sink) stayLocked(e *sinkEntry) (stays bool, err error) {
 	return true, nil
 }
 
-// contentOf is what an entry's file must hold. All of the entry has been booked.
+// contentOf is the required content of an entry's file. All of the entry has been booked.
 func (k *sink) contentOf(e *sinkEntry) chunker.Content {
 	p := &k.Session.Terms
 	return chunker.Content{Hash: p.Hash, PieceBytes: p.PieceBytes, Root: e.Root}
 }
 
-// takeToken takes a token for an entry that opens its first file. It may wait for the
-// publisher. The entry's lock is held.
+// takeToken takes a token for an entry that opens its first file. It may wait for the publisher. The caller holds the
+// entry's lock.
 func (k *sink) takeToken(e *sinkEntry) error {
 	if e.hasToken {
 		return nil
@@ -372,8 +367,7 @@ func (k *sink) takeToken(e *sinkEntry) error {
 	return err
 }
 
-// giveToken gives back the token of an entry that has no file open any more and none with
-// the publisher.
+// giveToken gives back the token of an entry that has no file open and none with the publisher.
 func (k *sink) giveToken(e *sinkEntry) {
 	if e.hasToken {
 		k.openFiles.giveBack()
@@ -381,8 +375,8 @@ func (k *sink) giveToken(e *sinkEntry) {
 	e.hasToken = false
 }
 
-// keepTemp ends a file that will not be completed, and keeps what has arrived of it. A
-// clone that is the same as its basis is worth nothing.
+// keepTemp closes a file that will not be completed, and keeps what has arrived of it. A clone that is the same as its
+// basis is worth nothing.
 func (e *sinkEntry) keepTemp() error {
 	if e.temp.IsClone() && !e.comparison.differs {
 		return e.temp.Discard()

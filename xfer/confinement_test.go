@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The patterns of these tests are those of rsync 3.5.0's regression tests for paths: links
-// that lie in the way of everything an option does beside writing a file.
+// The patterns of these tests are those of rsync 3.5.0's regression tests for paths: symlinks in the way of everything
+// that an option does besides writing a file.
 
-// confinedOptions are the options that make a sink do something to a path.
+// confinedOptions are the options that make a sink change a path.
 func confinedOptions() map[string]func(*Options) {
 	return map[string]func(*Options){
 		"plain":      func(*Options) {},
@@ -37,8 +37,8 @@ func confinedOptions() map[string]func(*Options) {
 	}
 }
 
-// outsideState is all of a directory that a copy must leave alone. The times of change show
-// what was done to attributes and number of names.
+// outsideState describes all of a directory that a copy must not change. The change times show changes to attributes
+// and link counts.
 func outsideState(t *testing.T, dir string) string {
 	t.Helper()
 	var all strings.Builder
@@ -62,7 +62,7 @@ func outsideState(t *testing.T, dir string) string {
 
 const outsideSecret = "what nobody is to see"
 
-// confined is a tree to copy, a place for it, and what is outside both.
+// confined is a tree to copy, a destination, and what is outside both.
 type confined struct {
 	src, dst, outside, state string
 	copy                     func(ctx context.Context, o Options) error
@@ -102,7 +102,7 @@ func newConfined(t *testing.T, push bool) *confined {
 	for name, text := range map[string]string{"f": "another one", "secret": outsideSecret, "sub/f": "another one", "kept/x": outsideSecret} {
 		putFile(t, filepath.Join(c.outside, name), text)
 	}
-	// By size and time they pass for files of the copy, which a new tree takes from the old one.
+	// By size and time they look like files of the copy, which a new tree takes from the old one.
 	for _, name := range []string{c.src + "/d/f", c.src + "/d/sub/f", c.src + "/e/f", c.outside + "/f", c.outside + "/sub/f"} {
 		if err := os.Chtimes(name, time.Unix(1e9, 0), time.Unix(1e9, 0)); err != nil {
 			t.Fatal(err)
@@ -149,8 +149,8 @@ func confinedWays(t *testing.T, test func(t *testing.T, c *confined, o Options))
 	}
 }
 
-// Links that lie at the destination in the place of directories and files of the copy, and
-// of those that hold its partial files, lead nobody out of it.
+// Links at the destination in place of directories and files of the copy, and of those that hold its partial files,
+// never lead out of it.
 func TestLinksInTheWay(t *testing.T) {
 	confinedWays(t, func(t *testing.T, c *confined, o Options) {
 		for name, target := range map[string]string{
@@ -167,8 +167,8 @@ func TestLinksInTheWay(t *testing.T) {
 	})
 }
 
-// While somebody exchanges a directory of the destination for a link, nothing is done to
-// what the link leads to: no file made, removed or linked, no attribute set.
+// While a directory of the destination is exchanged for a link, the target of the link is not changed: no file is made,
+// removed or linked, and no attribute is set.
 func TestSwappedDestination(t *testing.T) {
 	const least = 150 * time.Millisecond
 	confinedWays(t, func(t *testing.T, c *confined, o Options) {
@@ -186,8 +186,8 @@ func TestSwappedDestination(t *testing.T) {
 	})
 }
 
-// A list of names takes nothing from outside a served root, whatever its names, and with -L
-// neither does a link on the way, nor a device.
+// A list of names takes nothing from outside a served root, whatever the names, and with -L neither does a link on the
+// way, nor a device.
 func TestNamesOfOutside(t *testing.T) {
 	OnHost(t)
 	c := newConfined(t, false)

@@ -21,20 +21,20 @@ import (
 // Client copies to and from servers, over Verbs or TCP. Verbs may be nil.
 type Client struct {
 	Verbs, TCP rdma.Provider
-	// GPUs gives GPU memory to copies that ask for it. It is nil where there is none.
+	// GPUs gives GPU memory to copies that ask for it. It is nil if there is none.
 	GPUs GPUs
 
-	sysfs string // replaces the path of the kernel's, or is empty
+	sysfs string // replaces the path of the kernel's sysfs, or is empty
 }
 
-// Endpoint is a server: where it listens, and the key that it shares with this end.
+// Endpoint is a server: its addresses, and the key that it shares with this end.
 type Endpoint struct {
 	// Host is the server's name or address. Port is its TCP port.
 	Host string
 	Port uint16
 	Key  trust.Key
-	// Addrs replaces Host and Port where it is not empty. It holds addresses that the
-	// server itself told by another way.
+	// Addrs replaces Host and Port if it is not empty. It holds addresses that the server itself sent over another
+	// channel.
 	Addrs []ServerAddr
 }
 
@@ -43,13 +43,12 @@ type ServerAddr struct {
 	Transport string // "verbs" or "tcp"
 	Addr      netip.AddrPort
 	Device    string  // the server's device; may be empty
-	RateGbps  float64 // of the device's link; 0 where it is not known
+	RateGbps  float64 // of the device's link; 0 if unknown
 }
 
 func (e Endpoint) String() string { return net.JoinHostPort(e.Host, fmt.Sprint(e.Port)) }
 
-// listens resolves an endpoint into the addresses where it listens by TCP, and into
-// those where it listens by rdma_cm. The fastest come first.
+// listens resolves an endpoint into its addresses for TCP and those for rdma_cm. The fastest come first.
 func (e Endpoint) listens(ctx context.Context) (byTCP []netip.AddrPort, byVerbs []door.RailAddr, err error) {
 	if len(e.Addrs) == 0 {
 		byTCP, err = resolve(ctx, e)
@@ -67,7 +66,7 @@ func (e Endpoint) listens(ctx context.Context) (byTCP []netip.AddrPort, byVerbs 
 	return byTCP, byVerbs, nil
 }
 
-// atDoor returns the client of a server's door that these options ask for.
+// atDoor returns the client of a server's door for these options.
 func (o *Options) atDoor(key trust.Key) *door.Client {
 	return &door.Client{
 		Key: key, QPs: o.QPs, Slots: o.Slots, ChunkBytes: o.ChunkBytes, Wish: o.wish(), Wire: o.Wire, Handshake: o.Timeouts.Handshake,
@@ -76,9 +75,8 @@ func (o *Options) atDoor(key trust.Key) *door.Client {
 	}
 }
 
-// railConfig sizes a rail for a session. Every chunk is two work requests, and every
-// slot can have one immediate under way. With GPU memory, one loopback connection
-// exists at a time.
+// railConfig sizes a rail for a session. Every chunk is two work requests, and every slot can have one immediate in
+// flight. With GPU memory, there is one loopback connection at a time.
 func railConfig(qps, slots, chunkBytes int, withGPU, forceImmSend bool, onWire rdma.Wire) rdma.RailConfig {
 	loopbacks := 0
 	if withGPU {
@@ -91,10 +89,9 @@ func railConfig(qps, slots, chunkBytes int, withGPU, forceImmSend bool, onWire r
 	}
 }
 
-// connect authenticates with the key and makes the session's first queue pair. It uses
-// the transport that the options ask for, or else the best one that reaches the server.
-// The link then says why it is not a better one. A server that has granted a session and
-// then does not know it was started anew in between: connect authenticates again.
+// connect authenticates with the key and makes the session's first queue pair. It uses the transport that the options
+// ask for, or else the best one that reaches the server. The link then says why it is not a better one. If a server has
+// granted a session and then does not know it, it was restarted in between: connect authenticates again.
 func (c *Client) connect(ctx context.Context, ep Endpoint, o *Options) (d *firstConn, err error) {
 	for range grantTries {
 		if d, err = c.connectOnce(ctx, ep, o); !fault.IsUnknownSession(err) {
@@ -157,7 +154,7 @@ func (e *lookUpError) Error() string {
 // Unwrap returns the cause.
 func (e *lookUpError) Unwrap() error { return e.err }
 
-// resolve looks the host up.
+// resolve looks up the host.
 func resolve(ctx context.Context, ep Endpoint) ([]netip.AddrPort, error) {
 	var ips []netip.Addr
 	if a, err := netip.ParseAddr(ep.Host); err == nil {
@@ -172,9 +169,8 @@ func resolve(ctx context.Context, ep Endpoint) ([]netip.AddrPort, error) {
 	return addrs, nil
 }
 
-// nextPort returns the addresses where rdma_cm listens: at the port after that of TCP.
-// At the same port, an iWARP device would collide with the TCP socket, because both
-// share the ports.
+// nextPort returns the addresses at which rdma_cm listens: at the port after that of TCP. At the same port, an iWARP
+// device would collide with the TCP socket, because both share the ports.
 func nextPort(addrs []netip.AddrPort) []door.RailAddr {
 	out := make([]door.RailAddr, len(addrs))
 	for i, a := range addrs {
@@ -183,8 +179,8 @@ func nextPort(addrs []netip.AddrPort) []door.RailAddr {
 	return out
 }
 
-// byBest authenticates over TCP, where the server tells its addresses for verbs, and
-// takes the first of them that a device here reaches.
+// byBest authenticates over TCP, over which the server sends its addresses for verbs, and takes the first of them that
+// a device here reaches.
 func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []door.RailAddr, key trust.Key, o *Options) (*firstConn, error) {
 	why := c.whyNoDevice()
 	if o.Rail != "" {
@@ -232,7 +228,7 @@ func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []d
 	}
 	d, err := c.enterTCP(ctx, a, o, why.Error())
 	if fault.IsUnknownSession(err) {
-		// A queue pair over verbs that failed late had spent the token.
+		// A queue pair over verbs that failed late has used up the token.
 		if a, err = o.atDoor(key).Race(ctx, c.TCP, byTCP); err == nil {
 			d, err = c.enterTCP(ctx, a, o, why.Error())
 		}
@@ -240,7 +236,7 @@ func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []d
 	return d, err
 }
 
-// enterTCP makes the first queue pair over the provider that the door was reached by.
+// enterTCP makes the first queue pair over the provider that reached the door.
 func (c *Client) enterTCP(ctx context.Context, a *door.Granted, o *Options, why string) (*firstConn, error) {
 	var d *firstConn
 	err := door.RetryCrowded(ctx, a.TriesLeft(), func() (err error) {
@@ -254,7 +250,7 @@ func (c *Client) enterTCP(ctx context.Context, a *door.Granted, o *Options, why 
 	return d, nil
 }
 
-// whyNoDevice says why no device here can carry verbs. It is nil if one can.
+// whyNoDevice returns why no device here can carry verbs, or nil if one can.
 func (c *Client) whyNoDevice() error {
 	if c.Verbs == nil {
 		return errors.New("this gdrcp was built without verbs")
@@ -273,8 +269,8 @@ func (c *Client) whyNoDevice() error {
 	return fmt.Errorf("no usable RDMA device here: %w", problem)
 }
 
-// byVerbs authenticates and makes the first queue pair by rdma_cm. It does both at the
-// first of the addresses that a device here reaches.
+// byVerbs authenticates and makes the first queue pair by rdma_cm. It does both at the first of the addresses that a
+// device here reaches.
 func (c *Client) byVerbs(ctx context.Context, rails []door.RailAddr, key trust.Key, o *Options) (*firstConn, error) {
 	var d *firstConn
 	err := c.overVerbs(ctx, rails, o, func(device string, r door.RailAddr) error {
@@ -286,8 +282,7 @@ func (c *Client) byVerbs(ctx context.Context, rails []door.RailAddr, key trust.K
 		case o.RemoteRail != "":
 			d, err = c.enterVerbs(ctx, a, a.Rails, o, verbsTry)
 		case o.remote.IsOne() && len(a.Rails) > 1:
-			// The addresses near to that GPU come first, at whichever address the
-			// client authenticated.
+			// The addresses near to that GPU come first, whichever address the client authenticated at.
 			if d, err = c.enterAny(ctx, a, o, verbsTry, verbsTries); err == nil || ctx.Err() != nil {
 				break
 			}
@@ -303,17 +298,15 @@ func (c *Client) byVerbs(ctx context.Context, rails []door.RailAddr, key trust.K
 	return d, err
 }
 
-// enterAny is enterVerbs with a bound of all tries together, for callers that have
-// another way.
+// enterAny is enterVerbs with a bound on all attempts together, for callers that have an alternative.
 func (c *Client) enterAny(ctx context.Context, a *door.Granted, o *Options, try, all time.Duration) (*firstConn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, all, fmt.Errorf("%w: no RDMA address that was tried answered within %v%s", rdma.ErrUnsupported, all, passesUDP))
 	defer cancel()
 	return c.enterVerbs(ctx, a, dialledFirst(a.Rails, a.At.Addr(), o), o, try)
 }
 
-// enterVerbs makes the first queue pair at the first of the addresses that a device
-// here reaches. try bounds the try of one of several. The connection to the door stays
-// open after an error.
+// enterVerbs makes the first queue pair at the first of the addresses that a device here reaches. try bounds the
+// attempt at each of several addresses. The connection to the door remains open after an error.
 func (c *Client) enterVerbs(ctx context.Context, a *door.Granted, rails []door.RailAddr, o *Options, try time.Duration) (*firstConn, error) {
 	if o.RemoteRail != "" {
 		rails = slices.DeleteFunc(slices.Clone(rails), func(r door.RailAddr) bool { return !isNamed(o.RemoteRail, r.Device, r.Addr.Addr()) })
@@ -327,7 +320,7 @@ func (c *Client) enterVerbs(ctx context.Context, a *door.Granted, rails []door.R
 	var d *firstConn
 	err := c.overVerbs(ctx, rails, o, func(device string, r door.RailAddr) (err error) {
 		ctx, cancel := ctx, context.CancelFunc(func() {})
-		if len(rails) > 1 || o.local.IsOne() { // an address may have several ways to it
+		if len(rails) > 1 || o.local.IsOne() { // an address may be reachable in several ways
 			ctx, cancel = context.WithTimeoutCause(ctx, try, fmt.Errorf("%w: no answer from %s within %v%s", ErrPeerSilent, r.Addr, try, passesUDP))
 		}
 		defer cancel()
@@ -337,25 +330,23 @@ func (c *Client) enterVerbs(ctx context.Context, a *door.Granted, rails []door.R
 	return d, err
 }
 
-// isNamed reports whether a device is the one that a user named, by its name or by one
-// of its addresses.
+// isNamed reports whether a device is the one that a user named, by its name or by one of its addresses.
 func isNamed(want, device string, addrs ...netip.Addr) bool {
 	addr, err := netip.ParseAddr(want)
 	return device == want || err == nil && slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.WithZone("") == addr.WithZone("") })
 }
 
 const (
-	// verbsTry bounds the try of one address of several for the session's first queue
-	// pair, because some addresses drop all packets. verbsTries bounds all tries together
-	// if there is another way.
+	// verbsTry bounds the attempt at one address of several for the session's first queue pair, because some addresses
+	// drop all packets. verbsTries bounds all attempts together if there is an alternative.
 	verbsTry   = 10 * time.Second
 	verbsTries = 30 * time.Second
-	// passesUDP is what to check when nobody answers.
+	// passesUDP is the advice when nothing answers.
 	passesUDP = ": check that the network lets RDMA through (UDP 4791 for RoCE)"
 )
 
-// overVerbs tries addresses one after the other, each with the device here that reaches
-// it. It stops when a try succeeds or the server has answered.
+// overVerbs tries addresses one by one, each with the local device that reaches it. It stops when an attempt succeeds
+// or the server has answered.
 func (c *Client) overVerbs(ctx context.Context, rails []door.RailAddr, o *Options, try func(device string, r door.RailAddr) error) error {
 	if c.Verbs == nil {
 		return fmt.Errorf("%w: this gdrcp was built without verbs", rdma.ErrUnsupported)
@@ -371,8 +362,7 @@ func (c *Client) overVerbs(ctx context.Context, rails []door.RailAddr, o *Option
 		for _, r := range rails {
 			ways = append(ways, dialTarget{forced, r})
 		}
-		// Addresses that the device is known to reach come first, because each of the
-		// others may cost a timeout.
+		// Addresses that the device is known to reach come first, because each of the others may cost a timeout.
 		slices.SortStableFunc(ways, func(a, b dialTarget) int { return c.distance(ctx, forced, a.to) - c.distance(ctx, forced, b.to) })
 	}
 	problem := error(nil)
@@ -383,7 +373,7 @@ func (c *Client) overVerbs(ctx context.Context, rails []door.RailAddr, o *Option
 				device = c.bySource(r.Addr.Addr())
 			}
 			if err != nil && device == "" {
-				// A host that does not answer may answer later. All else is so here.
+				// A host that does not answer may answer later. All other errors are permanent.
 				if !errors.Is(err, syscall.ETIMEDOUT) && !errors.Is(err, syscall.EHOSTUNREACH) {
 					err = fmt.Errorf("%w: %w", rdma.ErrUnsupported, err)
 				}

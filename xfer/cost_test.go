@@ -13,8 +13,7 @@ import (
 
 func TestCostIsTold(t *testing.T) { over(t, testCostIsTold) }
 
-// Both ends' costs are in the client's summary, whichever way the files go, and in what a
-// bench measured.
+// The client's summary has both ends' costs, in both directions, and so has the result of a bench.
 func testCostIsTold(t *testing.T, w way) {
 	s, src := serve(t, w), filepath.Join(t.TempDir(), "file")
 	write(t, src, randomBytes(t, 4<<20))
@@ -47,8 +46,8 @@ func testCostIsTold(t *testing.T, w way) {
 	check("bench", bench.LocalCost, bench.RemoteCost)
 }
 
-// What a bench tells of waiting is of the time that it measures. Making the client's ring takes far
-// longer than the one chunk.
+// The wait that a bench reports is within the time that it measures. Making the client's ring takes far longer than the
+// one chunk.
 func TestCostOfBenchIsOfItsTime(t *testing.T) {
 	w := tcpWay(t)
 	s, o := serve(t, w), w.options(t)
@@ -62,13 +61,13 @@ func TestCostOfBenchIsOfItsTime(t *testing.T) {
 	}
 }
 
-// A server that moves data for another client meanwhile says that it tells a share.
+// A server that moves data for another client meanwhile says that it reports a share.
 func TestCostBesideAnother(t *testing.T) {
 	xfer.OnHost(t)
 	w := tcpWay(t)
 	s, src := serve(t, w), filepath.Join(t.TempDir(), "file")
 	write(t, src, randomBytes(t, 4<<20))
-	// The slow copy goes on when the quick one, which begins meanwhile, has ended.
+	// The slow copy continues after the fast one, which begins meanwhile, has ended.
 	in, ended := newStream(), make(chan struct{})
 	go func() {
 		_, _ = in.PipeWriter.Write(make([]byte, 2<<20))
@@ -107,8 +106,7 @@ func TestCostBesideAnother(t *testing.T) {
 
 func TestCostTellsWhatHoldsUp(t *testing.T) { over(t, testCostTellsWhatHoldsUp) }
 
-// A sink that takes its time shows at the source as waiting for slots, and a source that
-// does shows at the sink as waiting for the wire.
+// A slow sink shows at the source as waiting for slots, and a slow source shows at the sink as waiting for the wire.
 func testCostTellsWhatHoldsUp(t *testing.T, w way) {
 	s, src := serve(t, w), filepath.Join(t.TempDir(), "file")
 	const bytes = 16 << 20
@@ -131,7 +129,7 @@ func testCostTellsWhatHoldsUp(t *testing.T, w way) {
 	if here, there := sum.LocalCost, sum.RemoteCost; there != nil {
 		most("the sink of a slow source waits for the wire", there.Wire, there.Slots, there.Disk, there.Digests, here.Slots)
 	}
-	// With one slot, the source waits from when its only chunk was given to a worker.
+	// With one slot, the wait of the source begins when its only chunk is given to a worker.
 	for _, slots := range []int{2, 1} {
 		o.Slots = slots
 		if sum, err = w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, []string{"file"}, filepath.Join(t.TempDir(), "back"), o); err != nil {
@@ -143,8 +141,7 @@ func testCostTellsWhatHoldsUp(t *testing.T, w way) {
 	}
 }
 
-// What a stream waits for is told as for files: its writer as the disk, and a sink that takes its
-// time as slots.
+// The wait of a stream is reported like that of files: its writer as the disk, and a slow sink as slots.
 func TestCostOfStream(t *testing.T) {
 	w := tcpWay(t)
 	const bytes, rate = 16 << 20, 8 << 20

@@ -25,7 +25,7 @@ func cutSource(transfers int, sizes ...int64) *source {
 	return s
 }
 
-// cutOne cuts a chunk and returns, in order, which files it is of.
+// cutOne cuts a chunk and returns the files that it contains, in order.
 func cutOne(t *testing.T, s *source) (files []uint64) {
 	t.Helper()
 	var c outChunk
@@ -39,8 +39,8 @@ func cutOne(t *testing.T, s *source) (files []uint64) {
 	return files
 }
 
-// TestLargeFilesTakeTurns: of large files several are under way, of the small ones one,
-// and a file that ends makes room for the next.
+// TestLargeFilesTakeTurns: several large files are in progress, and one small file. A file that ends makes room for the
+// next.
 func TestLargeFilesTakeTurns(t *testing.T) {
 	const chunks = largeBytes>>20 + 1
 	s := cutSource(2, smallBytes, smallBytes, someLargeBytes, someLargeBytes, someLargeBytes, smallBytes)
@@ -52,7 +52,7 @@ func TestLargeFilesTakeTurns(t *testing.T) {
 	for range (chunks - 2 - 1) * 2 {
 		cutOne(t, s)
 	}
-	// The last chunk of a file has room for the beginning of what comes next.
+	// The last chunk of a file has room for the beginning of the next one.
 	var last []uint64
 	for len(last) < 2*chunks+1 {
 		files := cutOne(t, s)
@@ -80,8 +80,8 @@ func TestOneFileAfterTheOther(t *testing.T) {
 	}
 }
 
-// TestFilesThatAreGivenUpLoseTheirTurn: the sink may give up a file in the middle, and
-// then its place in the window is empty, or another file's.
+// TestFilesThatAreGivenUpLoseTheirTurn: the sink may give up a file halfway. Then its place in the window is empty, or
+// another file's.
 func TestFilesThatAreGivenUpLoseTheirTurn(t *testing.T) {
 	s := cutSource(3, someLargeBytes, someLargeBytes, someLargeBytes, someLargeBytes)
 	cutOne(t, s)
@@ -95,9 +95,8 @@ func TestFilesThatAreGivenUpLoseTheirTurn(t *testing.T) {
 	}
 }
 
-// TestEveryPieceIsCutOnce: whatever the sizes and the number of files at once, each file
-// is cut from its beginning to its end without a gap, and no more large files than that
-// are under way.
+// TestEveryPieceIsCutOnce: whatever the sizes and the number of files in parallel, each file is cut from its beginning
+// to its end without a gap, and no more large files than permitted are in progress.
 func TestEveryPieceIsCutOnce(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -140,7 +139,7 @@ func TestEveryPieceIsCutOnce(t *testing.T) {
 	}
 }
 
-// TestStreamGivenUpIsNotCut: the sink may give a stream up right before it is cut.
+// TestStreamGivenUpIsNotCut: the sink may give up a stream just before it is cut.
 func TestStreamGivenUpIsNotCut(t *testing.T) {
 	s := cutSource(1, wire.StreamBytes)
 	s.stream = &streamSource{src: s, bytes: 1 << 20, read: []streamChunk{{length: 1}}, held: map[int64]int{}}

@@ -11,8 +11,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// A control message that arrives damaged costs its connection, and no more: another rail
-// takes over, or the next attempt.
+// A control message that arrives damaged costs only its connection: another rail takes over, or the next attempt.
 func TestDamagedMessage(t *testing.T) {
 	t.Parallel()
 	for _, push := range []bool{true, false} {
@@ -27,8 +26,8 @@ func TestDamagedMessage(t *testing.T) {
 	}
 }
 
-// damageMessage copies until the copy is done, and damages one message in the middle. The
-// server or the client sends it.
+// damageMessage repeats a copy until it succeeds, and damages one message on the way. The server or the client sends
+// it.
 func damageMessage(t *testing.T, push, atServer bool, rails int) {
 	w := tcpWay(t)
 	var armed, damaged atomic.Bool

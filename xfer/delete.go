@@ -18,24 +18,22 @@ import (
 // deleteCounts is the part of copyResults about deletion.
 type deleteCounts struct {
 	deleted int64
-	// unlisted says that nothing may be deleted: the source could not tell or read all
-	// that it has, or does not match the given manifest. It may have lost the entries
-	// that it does not name.
+	// unlisted says that nothing may be deleted: the source could not list or read all that it has, or does not match
+	// the given manifest. It may have lost the entries that it does not name.
 	unlisted bool
 	// notDeleted says that the sink deleted nothing, for that reason.
 	notDeleted bool
-	// uncounted says that an earlier try may have deleted more than this end heard of.
+	// uncounted says that an earlier attempt may have deleted more than this end knows.
 	uncounted bool
-	// listed is how many entries the tries of a dry run have told, and lastListed the last
-	// of them. again is how many of these this try is still to meet again: nothing has been
-	// deleted, and all come in the same order.
+	// listed is the number of entries that the attempts of a dry run have reported, and lastListed the last of them.
+	// again is how many of these this attempt will meet again: nothing has been deleted, and all come in the same
+	// order.
 	listed, again int64
 	lastListed    string
 }
 
-// forLaterTry returns what a try that was cut off leaves to the next one. anew says that the
-// next one counts entries anew; what has been deleted it cannot find again, unless again says that
-// it can.
+// forLaterTry returns what an attempt that was cut off leaves to the next one. anew says that the next one counts
+// entries again. It cannot find again what has been deleted, unless again says that it can.
 func (d deleteCounts) forLaterTry(again, anew bool) deleteCounts {
 	d.notDeleted = false
 	d.unlisted = d.unlisted && !anew
@@ -45,9 +43,9 @@ func (d deleteCounts) forLaterTry(again, anew bool) deleteCounts {
 	return d
 }
 
-// mayHaveDeleted reports whether the sink of a try that was cut off may have deleted more than
-// this end heard of: outcomes wait for each other. It deletes when everything has arrived, and
-// before that what is in the way of an entry. At a sink nothing is lost.
+// mayHaveDeleted reports whether the sink of an attempt that was cut off may have deleted more than this end knows:
+// outcomes are sent in batches. It deletes when everything has arrived, and before that what is in the way of an entry.
+// At a sink nothing is unknown.
 func (a *copyResults) mayHaveDeleted(role conversation, before int64) bool {
 	s, ok := role.(*source)
 	if !ok || a.dry || !s.Session.Terms.Has(wire.FlagDelete) {
@@ -66,8 +64,8 @@ func (s *source) hasSentAll() bool {
 	return s.window.ended
 }
 
-// hasListed reports whether an earlier try of a dry run has told of an entry, and notes that it
-// is told now. Where others change the destination meanwhile, the last one ends the others.
+// hasListed reports whether an earlier attempt of a dry run has reported an entry, and records that it is reported now.
+// If others change the destination meanwhile, the last listed entry ends the repetition.
 func (d *deleteCounts) hasListed(path string) bool {
 	if d.again == 0 {
 		d.listed, d.lastListed = d.listed+1, path
@@ -80,7 +78,7 @@ func (d *deleteCounts) hasListed(path string) bool {
 	return true
 }
 
-// cannotList notes that the list of what the source has is incomplete.
+// cannotList records that the source's list is incomplete.
 func (a *copyResults) cannotList() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -94,7 +92,7 @@ func (a *copyResults) isUnlisted() bool {
 	return a.deletes.unlisted
 }
 
-// bookRemoval books the outcome of an entry that was to be deleted.
+// bookRemoval accounts for the outcome of an entry that was to be deleted.
 func (a *copyResults) bookRemoval(f wire.DeleteOutcome, path, text string) {
 	told := false
 	a.mu.Lock()
@@ -127,24 +125,24 @@ type deletion struct {
 	ctx     context.Context
 	surplus *chunker.Surplus // nil: nothing is removed
 
-	tooMany atomic.Int64 // how many entries --max-delete kept from deletion
+	tooMany atomic.Int64 // entries that --max-delete kept from deletion
 
 	rulesMu sync.Mutex
-	matcher *filter.Matcher // of what is protected; made when first needed
+	matcher *filter.Matcher // for protected paths; made when first needed
 
 	mu    sync.Mutex
-	batch []byte    // of wire.MsgDeleted
-	sent  time.Time // when the last message was
+	batch []byte    // body of wire.MsgDeleted
+	sent  time.Time // time of the last message
 	err   error     // of sending the batch
-	// whole: the tree appears whole. What is removed is not of the destination, but left by
-	// an earlier copy in a staging directory. stale is what of it could not be removed.
-	// replaced finds what is lost with the directory that the tree replaces, or is nil.
+	// whole: the tree appears as a whole. The removed entries are not the destination's, but left by an earlier copy in
+	// a staging directory. stale is what could not be removed of it. replaced finds what is lost with the directory
+	// that the tree replaces, or is nil.
 	whole    bool
 	stale    []wire.Unsettled
 	replaced *chunker.Surplus
 }
 
-// beginDeletion prepares the deletion where the options want one.
+// beginDeletion prepares the deletion if the options ask for one.
 func (k *sink) beginDeletion(ctx context.Context) {
 	if k.Session.Terms.Has(wire.FlagWhole) {
 		k.beginWhole(ctx)
@@ -169,8 +167,7 @@ func (d *deletion) protects(path string, isDir, doomed bool) bool {
 	d.rulesMu.Lock()
 	defer d.rulesMu.Unlock()
 	if d.matcher == nil {
-		// As in rsync, patterns begin where they do at the source, and paths are those
-		// at the destination.
+		// As in rsync, patterns are anchored as at the source, and paths are those at the destination.
 		place := filter.Place{Dir: d.sink.store.Top()}
 		if d.sink.Session.Terms.Name != "." && d.sink.Session.Terms.Flags&wire.FlagMany == 0 {
 			place.Name = d.sink.Session.Terms.Name
@@ -180,9 +177,8 @@ func (d *deletion) protects(path string, isDir, doomed bool) bool {
 	return d.matcher.Protects(path, isDir, doomed)
 }
 
-// has takes an entry that the source has. Where the source does not enter a directory,
-// its contents are unknown, and the sink keeps them; but those that an earlier copy left in
-// a staging directory are nobody's.
+// has records an entry that the source has. If the source does not enter a directory, its contents are unknown, and the
+// sink keeps them, except those that an earlier copy left in a staging directory.
 func (d *deletion) has(e *wire.AnnouncedEntry) error {
 	if d.isOff() {
 		return nil
@@ -204,15 +200,13 @@ func (d *deletion) each(do func(u *chunker.Surplus) error) error {
 	return nil
 }
 
-// isOff reports whether it is certain that nothing will be deleted. What the source has
-// then need not be known, and the source may have entries in a directory that it could
-// not announce.
+// isOff reports whether it is certain that nothing will be deleted. Then the entries of the source need not be known,
+// and the source may have entries in a directory that it could not announce.
 func (d *deletion) isOff() bool { return d == nil || d.sink.results.isUnlisted() }
 
-// refused takes an entry that the source has and does not copy. The name is known of an
-// entry that is left out, has vanished or has changed. Any other problem, for example a
-// directory that cannot be read, is a reason to delete nothing. What is left out is not to
-// be in a tree that appears whole, whatever an earlier copy left in its place.
+// refused records an entry that the source has and does not copy. If an entry is left out, has vanished or has changed,
+// its name is known. Any other problem, for example a directory that cannot be read, is a reason to delete nothing. An
+// entry that is left out must not be in a tree that appears as a whole, whatever an earlier copy left in its place.
 func (d *deletion) refused(path string, x *wire.Exception) error {
 	if d.isOff() || path == "" {
 		return nil
@@ -236,7 +230,7 @@ func asProtocol(err error) error {
 	return err
 }
 
-// hearEnd learns that the source has no more entries.
+// hearEnd records that the source has no more entries.
 func (d *deletion) hearEnd() error {
 	if d.isOff() {
 		return nil
@@ -244,8 +238,7 @@ func (d *deletion) hearEnd() error {
 	return d.each((*chunker.Surplus).End)
 }
 
-// run deletes what the source does not have, once everything else has ended, and tells
-// the source.
+// run deletes what the source does not have, after everything else has ended, and reports it to the source.
 func (d *deletion) run(ctx context.Context) error {
 	if d == nil {
 		return nil
@@ -271,7 +264,7 @@ func (d *deletion) run(ctx context.Context) error {
 	return d.flush()
 }
 
-// flush sends the source what it does not know yet.
+// flush sends the source the outcomes that are not yet sent.
 func (d *deletion) flush() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -292,8 +285,7 @@ func (d *deletion) close() error {
 	return err
 }
 
-// removed takes the outcome of an entry that was to be deleted, for the results of both
-// ends.
+// removed records the outcome of an entry that was to be deleted, for the results of both ends.
 func (d *deletion) removed(r chunker.Removal) {
 	f, text := wire.DeletedFile, ""
 	switch {
@@ -304,7 +296,7 @@ func (d *deletion) removed(r chunker.Removal) {
 		f = wire.DeletedDir
 	case r.Err == nil:
 	case d.whole && !errors.Is(r.Err, chunker.ErrNotEmpty):
-		f = wire.DeletedDir // nobody can list it, and it goes
+		f = wire.DeletedDir // nobody can list it, so it is removed
 	case errors.Is(r.Err, chunker.ErrNotEmpty):
 		f, text = wire.DeletedNotEmpty, r.Err.Error()
 	default:
@@ -330,12 +322,11 @@ func (d *deletion) record(f wire.DeleteOutcome, path, text string) {
 	}
 }
 
-// deletedEvery is how long outcomes may wait before the source is told. It is also how
-// often the source hears from a sink that only looks at names: the source counts that
-// as progress.
+// deletedEvery is how long outcomes may wait before they are sent. It is also how often a sink that only looks at names
+// sends a message: the source counts that as progress.
 const deletedEvery = 500 * time.Millisecond
 
-// looked notes that the sink looked at a name.
+// looked records that the sink looked at a name.
 func (d *deletion) looked() {
 	d.sink.tally.Step()
 	d.mu.Lock()
@@ -345,8 +336,7 @@ func (d *deletion) looked() {
 	}
 }
 
-// sendLocked tells the source the collected outcomes. Without any, the message is
-// empty.
+// sendLocked sends the source the collected outcomes. If there are none, the message is empty.
 func (d *deletion) sendLocked() {
 	if d.err == nil && (!d.whole || d.sink.Session.KnowsReplaced) {
 		d.err = d.sink.Session.Ctl.Send(d.ctx, wire.MsgDeleted, d.batch)
@@ -354,7 +344,7 @@ func (d *deletion) sendLocked() {
 	d.batch, d.sent = d.batch[:0], time.Now()
 }
 
-// hearDeleted takes the outcomes of the sink's deletion.
+// hearDeleted processes the outcomes of the sink's deletion.
 func (s *source) hearDeleted(body []byte) error {
 	if !s.Session.Terms.Has(wire.FlagDelete | wire.FlagWhole) {
 		return fmt.Errorf("%w: the peer deleted files, but deletion was not asked for", ErrProtocol)

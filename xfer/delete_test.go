@@ -47,7 +47,7 @@ func testDelete(t *testing.T, w way) {
 			t.Fatal(err)
 		}
 		fifo := filepath.Join(src, "fifo")
-		if err := os.Rename(fifo, t.TempDir()+"/fifo"); err != nil { // it cannot be read to be compared
+		if err := os.Rename(fifo, t.TempDir()+"/fifo"); err != nil { // it cannot be read for the comparison
 			t.Fatal(err)
 		}
 		sameTree(t, src, dst)
@@ -57,7 +57,7 @@ func testDelete(t *testing.T, w way) {
 	})
 }
 
-// What is deleted is told in as many messages as it takes.
+// Deletions are reported in as many messages as they need.
 func TestManyDeleted(t *testing.T) {
 	w := tcpWay(t)
 	src := t.TempDir()
@@ -75,7 +75,7 @@ func TestManyDeleted(t *testing.T) {
 	})
 }
 
-// Without a whole list of the source's nothing is deleted.
+// Nothing is deleted without a complete list from the source.
 func TestNothingDeletedWithoutTheWholeList(t *testing.T) {
 	w := tcpWay(t)
 	src := t.TempDir()
@@ -105,7 +105,7 @@ func TestNothingDeletedWithoutTheWholeList(t *testing.T) {
 	}
 }
 
-// What cannot be deleted is told, and counted as failed at both ends.
+// Entries that cannot be deleted are reported, and count as failed at both ends.
 func TestUndeletable(t *testing.T) {
 	w := tcpWay(t)
 	if os.Geteuid() != 0 {
@@ -143,8 +143,8 @@ func setImmutable(t *testing.T, path string, on bool) {
 	}
 }
 
-// Where the source has not what the given manifest says, it may have lost more:
-// nothing is deleted, at whichever end the manifest is.
+// If the source does not have what the given manifest says, it may have lost more: nothing is deleted, at whichever end
+// the manifest is.
 func TestNothingDeletedUnlessTheManifestIsMet(t *testing.T) {
 	xfer.OnHost(t)
 	over(t, testNothingDeletedUnlessTheManifestIsMet)
@@ -199,8 +199,7 @@ func testNothingDeletedUnlessTheManifestIsMet(t *testing.T, w way) {
 	}
 }
 
-// When the source is known not to be known whole, a directory with something in
-// it makes no room either.
+// If the source's list is known to be incomplete, a directory that is not empty is not removed to make room either.
 func TestNoRoomIsMadeWithoutTheWholeList(t *testing.T) {
 	w := tcpWay(t)
 	s, src, l := serve(t, w), t.TempDir(), &told{}

@@ -11,9 +11,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// TestDryDeletionOfSeveralTries: a dry run deletes nothing, so that a later try finds again what
-// an earlier one has told. It counts and tells each once, what makes room for a file that is
-// settled, too.
+// TestDryDeletionOfSeveralTries: a dry run deletes nothing, so a later attempt finds again what an earlier one has
+// reported. It counts and reports each entry once, including what makes room for a file that is settled.
 func TestDryDeletionOfSeveralTries(t *testing.T) {
 	for _, push := range []bool{true, false} {
 		t.Run(fmt.Sprintf("push %v", push), func(t *testing.T) {
@@ -55,7 +54,7 @@ func TestDryDeletionOfSeveralTries(t *testing.T) {
 			}
 			_, err := copyIt()
 			for n := 0; err == nil && n < 100; n++ {
-				// The source had said all before it heard of deletions, and nothing was cut.
+				// The source had sent everything before it received deletions, and nothing was cut.
 				o.Tries, o.Tally, deleted, settled = xfer.NewTries(), new(xfer.Tally), nil, false
 				_, err = copyIt()
 			}

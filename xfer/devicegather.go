@@ -15,13 +15,13 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// gatherDeviceTime is for how long a batch of chunks waits for more of them while the writers
-// have others: it costs a flush, a part of a launch and the wait for both, however many chunks
-// it has. A process that has nothing else to do may sleep for 1 ms instead.
+// gatherDeviceTime is how long a batch waits for more chunks while the writers are busy: a batch costs a flush, a part
+// of a launch and the wait for both, however many chunks it has. A process that is otherwise idle may sleep for 1 ms
+// instead.
 const gatherDeviceTime = 200 * time.Microsecond
 
-// deviceLanding is a chunk in GPU memory on its way to the files. Its bytes are in mem, from
-// offset at on. The gatherer owns it first, then one writer.
+// deviceLanding is a chunk in GPU memory on its way to the files. Its bytes are in mem, from offset at on. It belongs
+// first to the gatherer, then to one writer.
 type deviceLanding struct {
 	chunk   landing
 	a       flow.Filled
@@ -29,8 +29,7 @@ type deviceLanding struct {
 	mem     *gpu.Memory
 	at      int
 	damaged bool // the payload did not decode
-	// jobs has for each extent the number of its job in the batch, or noJob, and digests
-	// what the GPU made of it.
+	// jobs has for each extent the number of its job in the batch, or noJob, and digests the GPU's results.
 	jobs    []int
 	digests []manifest.Digest
 }
@@ -38,12 +37,12 @@ type deviceLanding struct {
 // noJob is an extent that the GPU does not digest.
 const noJob = -1
 
-// deviceLandings are the ways between the gatherers and the writers: to these, and back when
-// a landing is of no more use. That is before its slot is given back, so there are never more
-// landings than slots, and neither way is ever full.
+// deviceLandings are the channels between the gatherers and the writers: to the writers, and back when a landing is
+// free again. It is returned before its slot is given back, so there are never more landings than slots, and neither
+// channel is ever full.
 type deviceLandings struct {
 	gathered, idle chan *deviceLanding
-	// gathering is held by the gatherer that takes chunks.
+	// gathering is held by the gatherer that collects chunks.
 	gathering chan struct{}
 }
 
@@ -51,7 +50,7 @@ func newDeviceLandings(slots int) deviceLandings {
 	return deviceLandings{make(chan *deviceLanding, slots), make(chan *deviceLanding, slots), make(chan struct{}, 1)}
 }
 
-// take returns a landing that is of no use to anybody.
+// take returns a free landing.
 func (d *deviceLandings) take() *deviceLanding {
 	select {
 	case l := <-d.idle:
@@ -63,18 +62,17 @@ func (d *deviceLandings) take() *deviceLanding {
 	return l
 }
 
-// deviceGatherer takes what arrives in GPU memory, many chunks at once: one flush makes them
-// readable, and the GPU's dispatcher has them digested, in one launch with what other sessions
-// have for it. While the gatherer waits for that, another one takes what has arrived by then.
-// It hands the chunks to the writers, which work beside it. Where the processor digests, so do
-// the writers, and the gatherer only hands on.
+// deviceGatherer collects chunks that arrive in GPU memory. One flush makes many of them readable, and the GPU's
+// dispatcher digests them in one launch, with those of other sessions. While the gatherer waits for that, another one
+// collects the chunks that arrive meanwhile. It passes the chunks to the writers, which run concurrently. If the
+// processor digests, the writers do so, and the gatherer only passes the chunks on.
 type deviceGatherer struct {
 	sink    *sink
 	gpu     *ring.Worker
 	unpack  flow.Unpacker
 	timer   *time.Timer
 	batch   []*deviceLanding // cap: the largest batch
-	digests [][32]byte       // of the batch's jobs
+	digests [][32]byte       // results for the batch's jobs
 }
 
 // gatherDevice runs a gatherer.
@@ -95,8 +93,7 @@ func (k *sink) gatherDevice(ctx context.Context, w *ring.Worker) error {
 	}
 }
 
-// begin gathers a batch, and makes what the GPU is to digest of it. Other gatherers wait
-// meanwhile.
+// begin gathers a batch, and makes the jobs for the GPU. Other gatherers wait meanwhile.
 func (g *deviceGatherer) begin(ctx context.Context) error {
 	select {
 	case g.sink.device.gathering <- struct{}{}:
@@ -117,9 +114,8 @@ func (g *deviceGatherer) begin(ctx context.Context) error {
 	return g.ask()
 }
 
-// gather fills the batch, beginning with a, with what is there. While the writers have other
-// chunks it waits for more, until the batch is full, or gatherDeviceTime is over, or nothing
-// can arrive.
+// gather fills the batch, beginning with a, with the chunks that have arrived. While the writers are busy it waits for
+// more, until the batch is full, or gatherDeviceTime is over, or nothing can arrive.
 func (g *deviceGatherer) gather(ctx context.Context, a flow.Filled) error {
 	g.batch = g.batch[:0]
 	g.timer.Reset(gatherDeviceTime)
@@ -150,7 +146,7 @@ func (g *deviceGatherer) gather(ctx context.Context, a flow.Filled) error {
 	}
 }
 
-// add takes a chunk into the batch, if the chunk's turn has come and its header is whole.
+// add adds a chunk to the batch, if the chunk's turn has come and its header is intact.
 func (g *deviceGatherer) add(a flow.Filled) error {
 	l := g.sink.device.take()
 	l.a, l.r, l.damaged = a, wire.ReturnedSlot{Slot: uint32(a.Slot), Generation: a.Generation}, false
@@ -170,7 +166,7 @@ func (g *deviceGatherer) add(a flow.Filled) error {
 	return nil
 }
 
-// end has the GPU digest the batch, and takes the digests.
+// end makes the GPU digest the batch, and collects the digests.
 func (g *deviceGatherer) end() error {
 	if len(g.batch) == 0 || g.gpu.Device.Digests == nil {
 		return nil
@@ -224,10 +220,10 @@ func (g *deviceGatherer) bring(ctx context.Context) error {
 	return nil
 }
 
-// flush makes the bytes of the batch that arrived visible to the GPU.
+// flush makes the received bytes of the batch visible to the GPU.
 func (g *deviceGatherer) flush(ctx context.Context) error {
 	for _, l := range slices.Backward(g.batch) {
-		// A chunk of empty files brings no bytes. The chunks before it may bring some.
+		// A chunk of empty files has no bytes. The chunks before it may have some.
 		if n := l.chunk.header.StoredBytes; n > 0 {
 			return g.sink.Session.Link.Ring.Flush(ctx, l.a.Slot, int(n))
 		}
@@ -235,8 +231,7 @@ func (g *deviceGatherer) flush(ctx context.Context) error {
 	return nil
 }
 
-// stage begins to copy a chunk from the host's slot to the GPU's, where the peer can no
-// longer reach it.
+// stage begins to copy a chunk from the host's slot to the GPU's, out of the peer's reach.
 func (k *sink) stage(w *ring.Worker, u *flow.Unpacker, l *deviceLanding) error {
 	h, slot := &l.chunk.header, k.Session.Link.Ring.Slot(l.a.Slot)
 	plain, err := u.Unseal(k.receiver.Seals, h, slot[:h.StoredBytes], k.Session.Terms.ChunkBytes)
@@ -257,7 +252,7 @@ func (k *sink) stage(w *ring.Worker, u *flow.Unpacker, l *deviceLanding) error {
 	return w.Stream.ToDevice(l.mem, l.at, plain)
 }
 
-// ask makes a job of every extent of the batch that brings bytes.
+// ask makes a job for every extent of the batch that has bytes.
 func (g *deviceGatherer) ask() error {
 	w := g.gpu
 	w.Jobs = w.Jobs[:0]

@@ -7,8 +7,8 @@ import (
 	"gdrcp/xfer/internal/stat"
 )
 
-// deviceWriter is a worker whose slots are in GPU memory. It brings gathered chunks to the
-// host, and writes those that are good. While one writer waits for the disk, others copy.
+// deviceWriter is a worker whose slots are in GPU memory. It copies gathered chunks to the host, and writes those that
+// are intact. While one writer waits for the disk, others copy.
 type deviceWriter struct {
 	sink   *sink
 	lander lander
@@ -46,7 +46,7 @@ func (k *sink) drainDevice(ctx context.Context, worker int) error {
 	}
 }
 
-// land writes a gathered chunk. Its slot is of no more use then.
+// land writes a gathered chunk. Its slot is free afterwards.
 func (w *deviceWriter) land(ctx context.Context, l *deviceLanding) error {
 	mem, err := w.fetch(l)
 	if err != nil {
@@ -73,7 +73,7 @@ func (w *deviceWriter) land(ctx context.Context, l *deviceLanding) error {
 // digests reports whether the processor digests, not the GPU.
 func (w *deviceWriter) digests() bool { return w.gpu.Device.Digests == nil }
 
-// fetch brings a chunk's plain bytes to the host. That counts as a part of writing them.
+// fetch copies a chunk's plain bytes to the host. That counts as a part of writing them.
 func (w *deviceWriter) fetch(l *deviceLanding) (mem []byte, err error) {
 	if w.digests() {
 		if err := w.sink.stage(w.gpu, &w.lander.unpack, l); err != nil {

@@ -20,16 +20,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DiskRates is what a directory takes and gives, as a copy writes there and reads from
-// there.
+// DiskRates is how fast a directory can be written and read, in the way a copy does it.
 type DiskRates struct {
 	Bytes int64
-	// WriteSeconds is from the first byte until the file has its name and both are on the
-	// disk. SyncSeconds is the part of it in which nothing was written any more.
+	// WriteSeconds is from the first byte until the file has its name and both are on the disk. SyncSeconds is the part
+	// of it in which nothing was written any more.
 	WriteSeconds, SyncSeconds float64
 	ReadSeconds               float64
-	// FromMemory says that the file was read from the kernel's memory, at least in part: it
-	// could not be taken out of there first. The file system may have no other place.
+	// FromMemory says that the file was read from the page cache, at least in part, because it could not be dropped
+	// from there first. The file system may be in memory only.
 	FromMemory bool
 }
 
@@ -39,10 +38,9 @@ func (d *DiskRates) WriteMiBPerSecond() float64 { return float64(d.Bytes) / (1 <
 // ReadMiBPerSecond is the rate of reading.
 func (d *DiskRates) ReadMiBPerSecond() float64 { return float64(d.Bytes) / (1 << 20) / d.ReadSeconds }
 
-// BenchDisk writes a file of that many bytes to dir, brings it to the disk, and reads it
-// back, by the code and with as many workers as a copy. It removes the file in every case
-// but a kill of the process, also when ctx ends; after a kill the next copy to dir does. It
-// blocks for the disk.
+// BenchDisk writes a file of that many bytes to dir, syncs it to the disk, and reads it back, with the code and the
+// number of workers of a copy. It always removes the file, even if ctx ends, unless the process is killed; then the
+// next copy to dir removes it. It blocks for the disk.
 func BenchDisk(ctx context.Context, dir string, bytes int64) (d *DiskRates, err error) {
 	root, err := chunker.OpenDirectory(dir)
 	if err != nil {
@@ -70,17 +68,17 @@ func BenchDisk(ctx context.Context, dir string, bytes int64) (d *DiskRates, err 
 
 type diskBench struct {
 	path    string
-	lock    io.Closer // of the file, once it is there
+	lock    io.Closer // the file's, once it exists
 	bytes   int64
 	pattern []byte // of a piece
 	rates   DiskRates
 }
 
-// diskBlock is how often a number stands in the bytes that are written. It makes every
-// block another, and shows when it is read whether it is the right one.
+// diskBlock is the interval of numbers in the bytes that are written. Each block is unique, so a misplaced block is
+// detected when it is read.
 const diskBlock = 4096
 
-// remove removes the file, if it is there.
+// remove removes the file, if it exists.
 func (b *diskBench) remove() error {
 	if b.lock == nil {
 		return nil
@@ -92,7 +90,7 @@ func (b *diskBench) remove() error {
 	return errors.Join(err, b.lock.Close())
 }
 
-// eachPiece has the workers of a copy take the pieces of the file, in order of offset.
+// eachPiece makes the workers of a copy take the pieces of the file, in order of offset.
 func (b *diskBench) eachPiece(ctx context.Context, do func(piece []byte, off int64) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64
@@ -157,7 +155,7 @@ func (b *diskBench) write(ctx context.Context) error {
 	return nil
 }
 
-// errWrongBytes says that the disk does not give what it took.
+// errWrongBytes says that the disk returned other bytes than were written.
 var errWrongBytes = fmt.Errorf("%w: the disk gave other bytes than it took", ErrIntegrity)
 
 // read reads the file as the source of a copy does, from the disk.
@@ -197,9 +195,9 @@ func (b *diskBench) read(ctx context.Context) error {
 	return err
 }
 
-// dropFromMemory has the kernel drop what it keeps of a file that is on the disk
-// (posix_fadvise(2), POSIX_FADV_DONTNEED), and looks whether anything is left: a read that
-// does not wait for the disk then has something to give (preadv2(2), RWF_NOWAIT).
+// dropFromMemory makes the kernel drop its cached pages of a file that is on the disk (posix_fadvise(2),
+// POSIX_FADV_DONTNEED), and checks whether any are left: a read that does not wait for the disk then succeeds
+// (preadv2(2), RWF_NOWAIT).
 func dropFromMemory(path string, bytes int64) (left bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -212,8 +210,8 @@ func dropFromMemory(path string, bytes int64) (left bool, err error) {
 	}
 	const looks = 16
 	var one [1]byte
-	for i := int64(looks - 1); i >= 0; i-- { // a look has the kernel read what is behind it
-		// Where the file system cannot tell, what it has may be in memory.
+	for i := int64(looks - 1); i >= 0; i-- { // each check makes the kernel read what follows
+		// If the file system cannot report it, the data may be in memory.
 		if _, err := unix.Preadv2(fd, [][]byte{one[:]}, bytes/looks*i, unix.RWF_NOWAIT); err != unix.EAGAIN {
 			return true, nil
 		}

@@ -35,7 +35,7 @@ func wantEmpty(t *testing.T, dir string) {
 	}
 }
 
-// A measurement that is interrupted, or that has no room, leaves nothing.
+// A measurement that is interrupted, or that has no room, leaves no file.
 func TestBenchDiskCleansUp(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -62,7 +62,7 @@ func TestBenchDiskCleansUp(t *testing.T) {
 	}
 }
 
-// A fifo is no directory, and nobody waits for it.
+// A fifo is no directory, and must not block the measurement.
 func TestBenchDiskOfFIFO(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
@@ -83,7 +83,7 @@ func TestBenchDiskOfFIFO(t *testing.T) {
 	}
 }
 
-// What is read back has to be what was written.
+// The data that is read back must be what was written.
 func TestBenchDiskComparesBytes(t *testing.T) {
 	dir := t.TempDir()
 	b := diskBench{path: filepath.Join(dir, chunker.ScratchName()), bytes: 2 << 20, pattern: make([]byte, 1<<20)}
@@ -106,8 +106,7 @@ func TestBenchDiskComparesBytes(t *testing.T) {
 	}
 }
 
-// What a measurement has under way is cleaned up after a kill, by a copy too, and not
-// before.
+// The file of a measurement is removed after a kill, by a copy too, but not while the measurement runs.
 func TestBenchDiskIsCleanedUp(t *testing.T) {
 	dir := t.TempDir()
 	b := diskBench{path: filepath.Join(dir, chunker.ScratchName()), bytes: 1 << 20, pattern: make([]byte, 1<<20)}
@@ -131,7 +130,7 @@ func TestBenchDiskIsCleanedUp(t *testing.T) {
 	wantEmpty(t, dir)
 }
 
-// A file on a disk is read from there, and one in memory is said to be in memory.
+// A file on a disk is read from there, and one in memory is reported as such.
 func TestDropFromMemory(t *testing.T) {
 	for _, dir := range []string{t.TempDir(), "/var/tmp", "/dev/shm"} {
 		var fs unix.Statfs_t
@@ -144,7 +143,7 @@ func TestDropFromMemory(t *testing.T) {
 				t.Errorf("%s is in memory, and the file is not", dir)
 			}
 		case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC:
-			// On a busy machine another processor may have a page of the file in hand.
+			// On a busy machine another processor may be using a page of the file.
 			tries := 10
 			for tries > 0 && staysInMemory(t, dir) {
 				tries--

@@ -8,29 +8,29 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// DiskIO is how many bytes of a copy's files took which rung between memory and disk.
+// DiskIO is how many bytes of a copy's files used which I/O mode between memory and disk.
 type DiskIO = wire.DiskIO
 
-// diskIOOf reads what a tree or a store has counted.
+// diskIOOf converts the counts of a tree or a store.
 func diskIOOf(b *fileset.IOBytes) DiskIO {
 	return DiskIO{Direct: b.Of(fileset.IODirect), DontCache: b.Of(fileset.IODontCache), Buffered: b.Of(fileset.IOBuffered)}
 }
 
-// readBy notes how the source read its files.
+// readBy records how the source read its files.
 func (a *copyResults) readBy(b DiskIO) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.read = b
 }
 
-// wroteBy notes how the sink wrote its files.
+// wroteBy records how the sink wrote its files.
 func (a *copyResults) wroteBy(b DiskIO) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.written = b
 }
 
-// tellUse tells the source what the copy took of this end.
+// tellUse reports to the source what the copy used at this end.
 func (k *sink) tellUse(ctx context.Context) error {
 	if err := k.tellWritten(func(t wire.MsgType, b []byte) error { return k.Session.Ctl.Send(ctx, t, b) }); err != nil {
 		return err
@@ -38,8 +38,8 @@ func (k *sink) tellUse(ctx context.Context) error {
 	return k.Session.TellCost(ctx)
 }
 
-// tellWritten tells the source how files were written, where that is not the way that the
-// source takes for granted: through the page cache.
+// tellWritten reports to the source how files were written, unless that is the way that the source assumes: through the
+// page cache.
 func (k *sink) tellWritten(send func(wire.MsgType, []byte) error) error {
 	if k.store == nil {
 		return nil
@@ -52,8 +52,8 @@ func (k *sink) tellWritten(send func(wire.MsgType, []byte) error) error {
 	return send(wire.MsgWritten, b.Encode())
 }
 
-// tellUse tells the sink what the copy took of this end. How files were read it tells
-// where that is not the way that the sink takes for granted: through the page cache.
+// tellUse reports to the sink what the copy used at this end. It reports how files were read, unless that is the way
+// that the sink assumes: through the page cache.
 func (s *source) tellUse(ctx context.Context) error {
 	if s.tree != nil {
 		b := diskIOOf(s.tree.Read())
@@ -67,7 +67,7 @@ func (s *source) tellUse(ctx context.Context) error {
 	return s.Session.TellCost(ctx)
 }
 
-// hearRead takes the source's message. It is text for people: this end does not act on it.
+// hearRead processes the source's message. It is text for people: this end does not act on it.
 func (k *sink) hearRead(body []byte) error {
 	b, err := diskIOAtTheEnd(body, k.heardEnd(), "read")
 	if err == nil {
@@ -76,8 +76,7 @@ func (k *sink) hearRead(body []byte) error {
 	return err
 }
 
-// hearWritten takes tellWritten's message. It is text for people: this end does not act on
-// it.
+// hearWritten processes tellWritten's message. It is text for people: this end does not act on it.
 func (s *source) hearWritten(body []byte) error {
 	s.sender.Mu.Lock()
 	atTheEnd := s.window.rootsSent
@@ -89,8 +88,7 @@ func (s *source) hearWritten(body []byte) error {
 	return err
 }
 
-// diskIOAtTheEnd decodes how the peer's files were read or written, which it tells only at
-// the end of the copy.
+// diskIOAtTheEnd decodes how the peer's files were read or written, which it reports only at the end of the copy.
 func diskIOAtTheEnd(body []byte, atTheEnd bool, verb string) (DiskIO, error) {
 	b, err := wire.DecodeDiskIO(body)
 	if err == nil && !atTheEnd {

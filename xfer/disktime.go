@@ -2,15 +2,15 @@ package xfer
 
 import "gdrcp/xfer/internal/stat"
 
-// diskTime is what a worker of a sink does with files, from one time on: with its turn, or
-// while it waits without one.
+// diskTime is the time that a worker of a sink spends on files, from one moment on: with its turn, or while it waits
+// without one.
 type diskTime struct {
 	lander *lander
 	from   int64 // by stat.Now
 	waits  bool
 }
 
-// onDisk begins the time, and gives up the worker's turn where every call may wait for a server.
+// onDisk starts the time, and gives up the worker's turn if every call may wait for a server.
 func (w *lander) onDisk(from int64) (d diskTime) {
 	d = diskTime{lander: w, from: from}
 	if w.turn != nil && w.sink.store.AsksServer() {
@@ -27,7 +27,7 @@ func (d *diskTime) leaveTurn() {
 	}
 }
 
-// takeTurn waits for the turn again. What that takes is not the disk's time.
+// takeTurn waits for the turn again. That wait is not the disk's time.
 func (d *diskTime) takeTurn() {
 	if d.waits {
 		d.lander.sink.Session.Waited(stat.Disk, d.from)

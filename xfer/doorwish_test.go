@@ -21,8 +21,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// railServer is a server with a door and the RDMA devices of the machine of
-// twoProcessors, of which the second one at GPU 1 is slow.
+// railServer is a server with a door and the RDMA devices of the machine of twoProcessors, of which the second one at
+// GPU 1 is slow.
 func railServer(t *testing.T, w hostileWay, timeouts link.Timeouts, gpus GPUs) (v *Server, door netip.AddrPort, rails map[string]netip.AddrPort) {
 	t.Helper()
 	v = NewServer(ServerConfig{Keys: OneKey(testKey, Admission{Root: DirRoot(t.TempDir())}), Timeouts: timeouts, GPUs: gpus})
@@ -66,7 +66,7 @@ func wishing(t *testing.T, w hostileWay, word string) *Options {
 	return o
 }
 
-// told are the devices of the addresses that a server tells a client at its door.
+// told returns the devices of the addresses that a server sends a client at its door.
 func told(t *testing.T, v *Server, w hostileWay, door netip.AddrPort, word string) []string {
 	t.Helper()
 	alone(t, v)
@@ -84,8 +84,7 @@ func told(t *testing.T, v *Server, w hostileWay, door netip.AddrPort, word strin
 	return names
 }
 
-// alone waits until a server has no session: those that there are change what it
-// tells.
+// alone waits until a server has no session: existing sessions change what it sends.
 func alone(t *testing.T, v *Server) {
 	t.Helper()
 	for end := time.Now().Add(rdmatest.Stretch(10 * time.Second)); ; time.Sleep(time.Millisecond) {
@@ -115,8 +114,8 @@ func fakeDriver(t *testing.T, words ...string) *gpu.Driver {
 	return driver
 }
 
-// The GPU that a client will ask for decides which of its addresses a server tells
-// first, and so by which the client comes.
+// The GPU that a client will ask for decides which of its addresses a server sends first, and so which one the client
+// uses.
 func TestServerTellsNearRails(t *testing.T) {
 	OnHost(t)
 	w, driver := byTCP(), fakeDriver(t, "gpus=4")
@@ -126,14 +125,13 @@ func TestServerTellsNearRails(t *testing.T) {
 		"off": usual, "auto": usual, "0": usual,
 		"1": {"nic1", "nic0", "nic2", "slow"}, "2b:00.0": {"nic1", "nic0", "nic2", "slow"},
 		"2": {"nic2", "nic0", "nic1", "slow"},
-		"3": usual, "99:00.0": usual, // which are nowhere: the session says so of the second
+		"3": usual, "99:00.0": usual, // which do not exist: the session reports that of the second
 	} {
 		if got := told(t, v, w, door, word); !slices.Equal(got, want) {
 			t.Errorf("--remote-gpu %s: told %q, want %q", word, got, want)
 		}
 	}
-	// With any transport that may be verbs, also where the address of another device
-	// was given.
+	// With any transport that may be verbs, even if the address of another device was given.
 	ep := Endpoint{Host: w.addr.String(), Key: testKey, Addrs: []ServerAddr{{"tcp", door, "", 0}, {"verbs", rails["nic0"], "nic0", 400}}}
 	for _, tc := range []struct{ transport, gpu, want string }{
 		{"auto", "off", "nic0"}, {"verbs", "off", "nic0"}, {"auto", "2", "nic2"}, {"verbs", "2", "nic2"}, {"verbs", "1", "nic1"}, {"verbs", "auto", "nic0"},
@@ -155,8 +153,7 @@ func TestServerTellsNearRails(t *testing.T) {
 	}
 }
 
-// A driver that does not start keeps nobody at the door, and however many come, one
-// of them asks it.
+// A driver that does not start delays nobody at the door, and however many clients connect, one of them asks it.
 func TestDoorWithoutADriver(t *testing.T) {
 	OnHost(t)
 	w, driver := byTCP(), fakeDriver(t, "gpus=4")
@@ -170,7 +167,7 @@ func TestDoorWithoutADriver(t *testing.T) {
 		<-starts
 		return driver, nil
 	})
-	v.gpus.wait = 500 * time.Millisecond // of a handshake that may take long
+	v.gpus.wait = 500 * time.Millisecond // part of a handshake that may take long
 	for range 3 {
 		if got := told(t, v, w, door, "2"); got[0] != "nic0" {
 			t.Errorf("told %q", got)

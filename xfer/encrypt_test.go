@@ -17,7 +17,7 @@ import (
 
 func TestEncryptedTrees(t *testing.T) { over(t, testEncryptedTrees) }
 
-// Encrypted chunks arrive, also those that are damaged on the way, both ways.
+// Encrypted chunks arrive, including those that are damaged on the way, in both directions.
 func testEncryptedTrees(t *testing.T, w way) {
 	for _, tc := range []struct {
 		name    string
@@ -57,7 +57,7 @@ func testEncryptedTrees(t *testing.T, w way) {
 	}
 }
 
-// What cannot be opened is never written, however often it is sent.
+// Data that cannot be decrypted is never written, however often it is sent.
 func TestForgedChunks(t *testing.T) { over(t, testForgedChunks) }
 
 func testForgedChunks(t *testing.T, w way) {
@@ -86,7 +86,7 @@ func testForgedChunks(t *testing.T, w way) {
 	}
 }
 
-// eavesdropper passes on what goes between a client and a server, and keeps it.
+// eavesdropper forwards the traffic between a client and a server, and keeps it.
 func eavesdropper(t *testing.T, ep xfer.Endpoint) (xfer.Endpoint, func() []byte) {
 	t.Helper()
 	var mu sync.Mutex
@@ -103,8 +103,8 @@ func eavesdropper(t *testing.T, ep xfer.Endpoint) (xfer.Endpoint, func() []byte)
 	}
 }
 
-// relayed passes on what goes between a client and a server. It calls each with what it is
-// about to pass on, and the number of its connection, from 1.
+// relayed forwards the traffic between a client and a server. It calls each with what it is about to forward, and the
+// number of its connection, from 1.
 func relayed(t *testing.T, ep xfer.Endpoint, each func(nth int, b []byte)) xfer.Endpoint {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -147,7 +147,7 @@ func relayed(t *testing.T, ep xfer.Endpoint, each func(nth int, b []byte)) xfer.
 	return ep
 }
 
-// Who listens on the wire hears no name, and with encryption no data.
+// An eavesdropper on the wire sees no name, and with encryption no data.
 func TestWhatTravelsInTheClear(t *testing.T) {
 	w := tcpWay(t)
 	for _, encrypt := range []bool{false, true} {
@@ -198,8 +198,8 @@ func (k insisting) Find(id string) (xfer.Admission, bool) {
 
 func TestRequiredEncryption(t *testing.T) { over(t, testRequiredEncryption) }
 
-// A server that insists on encryption refuses every kind of session without it,
-// says how to go on, and has made nothing; with it all is as ever.
+// A server that requires encryption refuses every kind of session without it, says what to do, and has made nothing.
+// With encryption everything works as usual.
 func testRequiredEncryption(t *testing.T, w way) {
 	xfer.OnHost(t)
 	s := serve(t, w, func(c *xfer.ServerConfig) { c.Keys = insisting{c.Keys} })
@@ -265,9 +265,8 @@ func testRequiredEncryption(t *testing.T, w way) {
 	}
 }
 
-// With the slots in GPU memory the processor encrypts, so they are staged, and
-// not reached directly: that is why it is refused, before a server is asked.
-// Without encryption it is the server, which has TCP only, that makes it so.
+// With the slots in GPU memory the processor encrypts, so they are staged, and not reached directly. That is refused
+// before a server is asked. Without encryption the reason is the server, which has TCP only.
 func TestEncryptionIsNotDirect(t *testing.T) {
 	w := tcpWay(t)
 	s := serve(t, w)

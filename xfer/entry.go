@@ -14,10 +14,10 @@ import (
 type entryState struct {
 	wire.AnnouncedEntry
 	id uint64
-	// Expect is the root in the given manifest, where wanted is set.
+	// expect is the root in the given manifest, if wanted is set.
 	expect manifest.Digest
 	wanted bool
-	// group is the file that the entry is one of several names of, or nil.
+	// group is the file that has this entry as one of several names, or nil.
 	group *linkGroup
 	// tree collects the digests of a file of several pieces.
 	tree *manifest.Tree
@@ -25,30 +25,27 @@ type entryState struct {
 	logMu sync.Mutex
 	log   []pieceRun // digests that are not yet in the manifest that is being written
 	begun bool       // guarded by the copyResults' mu: the file's line is written
-	// arrived is what an earlier copy brought of the file.
+	// arrived is the part of the file that an earlier copy left here.
 	arrived arrivedPieces
-	// comparison is of a file that the sink compares with its own.
+	// comparison is for a file that the sink compares with its own.
 	comparison comparison
-	// refusedBefore are the entries before this one that were never announced. It is nil
-	// where the copy has one try.
+	// refusedBefore are the entries before this one that were never announced. It is nil if the copy has only one
+	// attempt.
 	refusedBefore *refusedCounts
-	// grown says that the file became longer while it was read, and that the entry is
-	// its beginning.
+	// grown says that the file became longer while it was read, and that the entry is its beginning.
 	grown bool
 }
 
-// grownText tells of a file that was copied at the size that it had at first.
+// grownText is the message about a file that was copied at its initial size.
 func (b *entryState) grownText() string {
 	return fmt.Sprintf("%q: grew while it was copied: its first %d bytes were", b.Path, b.Size)
 }
 
-// isLink reports whether the entry is a further name of a file that another entry
-// brings.
+// isLink reports whether the entry is a further name of a file that is sent with another entry.
 func (b *entryState) isLink() bool { return b.Names.Several && b.Names.First != b.id }
 
-// addExtent books the digest of an extent or, for a hole, those of its pieces, which
-// appendHole made. Calls for one file come in order of offset. addExtent fills in the
-// digest of a hole that is a whole file.
+// addExtent books the digest of an extent or, for a hole, those of its pieces, which appendHole made. Calls for one
+// file come in order of offset. addExtent fills in the digest of a hole that is a whole file.
 func (b *entryState) addExtent(x *wire.Extent, hole []pieceRun, p *wire.Terms, keep bool) {
 	switch {
 	case x.Flags&wire.ExtHole != 0:
@@ -101,8 +98,7 @@ func (b *entryState) drainLog() []pieceRun {
 	return l
 }
 
-// rootOf is the root of a file whose extents were all booked. last is the digest of the
-// last extent.
+// rootOf returns the root of a file whose extents were all booked. last is the digest of the last extent.
 func (b *entryState) rootOf(last manifest.Digest) manifest.Digest {
 	if b.tree == nil {
 		return last
@@ -112,58 +108,56 @@ func (b *entryState) rootOf(last manifest.Digest) manifest.Digest {
 	return root
 }
 
-// sinkEntry is an announced entry at the sink, until the source has been told its end.
+// sinkEntry is an announced entry at the sink, until its outcome was sent to the source.
 type sinkEntry struct {
 	entryState
-	attrs      *chunker.Attributes // the attributes it is to have beside its Entry; nil for none
+	attrs      *chunker.Attributes // the attributes it gets besides its Entry; nil for none
 	xattrBytes int
 	room       *room // of a file that is expected; nil for others
-	// makesRoom is how much of the entry's bytes may not be needed, once lookedForRoom.
+	// makesRoom is how many of the entry's bytes may not be needed, once lookedForRoom.
 	makesRoom     int64
 	lookedForRoom bool
 
 	mu   sync.Mutex
 	temp *chunker.Temp
-	// basis is what the entry is compared with, while it is open. noBasis says that there
-	// is none, or none any more. hasToken says that the entry has a token of openFiles.
+	// basis is what the entry is compared with, while it is open. noBasis says that there is none, or none any more.
+	// hasToken says that the entry has a token of openFiles.
 	basis    *chunker.Basis
 	noBasis  bool
 	hasToken bool
-	// notInPlace is why the file that stands there is only compared, and not written.
+	// notInPlace is why the existing file is only compared, and not written.
 	notInPlace error
-	known      *knownFile        // what the basis manifest says of it, or nil
+	known      *knownFile        // the basis manifest's entry for it, or nil
 	at         chunker.Published // once it is published
 	written    int64             // bytes verified and written, holes included
 	stored     int64             // of these, bytes of data
-	// booked is how far the ledger has come in the file. last says that the ledger has
-	// seen the file's end.
+	// booked is the offset up to which the ledger has booked the file. last says that the ledger has seen the file's
+	// end.
 	booked int64
 	last   bool
-	// lastByte of a file that gets longer in place is written when all else is there (heldBack).
+	// lastByte of a file that grows in place is written when everything else is there (heldBack).
 	lastByte []byte
-	// givenUp says that the source told in a chunk not to publish the file. The source
-	// tells the reason in a message.
+	// givenUp says that a chunk of the source forbade to publish the file. The source sends the reason in a message.
 	givenUp bool
-	// Ready says that everything is there and the file is with the publisher.
+	// ready says that everything is there and the file is with the publisher.
 	ready bool
-	// unwanted says that the source was told not to send the entry's data.
+	// unwanted says that the source was asked not to send the entry's data.
 	unwanted bool
-	// Over says that the entry has ended, well or by problem.
+	// over says that the entry has ended, well or with a problem.
 	over    bool
 	problem *wire.Exception
-	// repairs holds what is wanted again, by offset.
+	// repairs holds the pieces to send again, by offset.
 	repairs map[int64]repair
 }
 
-// isGivenUp reports whether the source told in a chunk not to publish the file.
+// isGivenUp reports whether a chunk of the source forbade to publish the file.
 func (e *sinkEntry) isGivenUp() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.givenUp
 }
 
-// repair is a piece, or a hole, that is wanted again, with the digest that a piece must
-// have.
+// repair is a piece, or a hole, that must be sent again, with the digest that a piece must have.
 type repair struct {
 	length int64
 	isHole bool
@@ -171,43 +165,40 @@ type repair struct {
 	tries  int // how often it was bad
 }
 
-// repairOf returns what is wanted again where an extent was not as it should be.
+// repairOf returns the repair for an extent that was bad.
 func repairOf(x *wire.Extent) repair {
 	return repair{length: x.Length, isHole: x.Flags&wire.ExtHole != 0, digest: x.Digest}
 }
 
-// isFor reports whether an extent is of the bytes that are wanted again, and brings them in
-// the way that they first came: a hole as a hole, and nothing else as one.
+// isFor reports whether an extent has the requested bytes, in the form in which they first came: a hole as a hole, and
+// nothing else as one.
 func (r repair) isFor(x *wire.Extent) bool {
 	return x.Length == r.length && (x.Flags&wire.ExtHole != 0) == r.isHole
 }
 
-// srcEntry is an announced entry at the source, until the sink has told its outcome.
+// srcEntry is an announced entry at the source, until the sink has reported its outcome.
 type srcEntry struct {
 	entryState
 	stamp      chunker.Stamp
 	xattrBytes int
-	// mayGrow says that the file may become longer while it is read. hasGrown says that
-	// it has.
+	// mayGrow says that the file may become longer while it is read. hasGrown says that it has.
 	mayGrow  bool
 	hasGrown atomic.Bool
-	// rootAgain is the root by the second reading of a file of several extents that has
-	// grown, or nil. It is set before the file's last extent is committed.
+	// rootAgain is the root by the second reading of a file of several extents that has grown, or nil. It is set before
+	// the file's last extent is committed.
 	rootAgain *manifest.Digest
-	// Packed is how far the file has been cut into extents. It belongs to the packer.
+	// packed is the offset up to which the file has been cut into extents. It belongs to the packer.
 	packed int64
-	// unwanted says that the sink wants no data of the file. Guarded by the
-	// chunkSender's lock.
+	// unwanted says that the sink wants no data of the file. The Sender's lock guards it.
 	unwanted bool
-	// committed says that every extent has been posted. Guarded by the chunkSender's
-	// lock.
+	// committed says that every extent has been posted. The Sender's lock guards it.
 	committed bool
-	// read counts the bytes that workers are done with, holes included.
+	// read counts the bytes that workers have finished with, holes included.
 	read atomic.Int64
-	// problem is why the entry must not be published. The poller looks at it, and must
-	// not wait for the workers that read the file.
+	// problem is why the entry must not be published. The poller reads it, and must not wait for the workers that read
+	// the file.
 	problem atomic.Pointer[wire.Exception]
-	// settled says that the sink has told the entry's outcome.
+	// settled says that the sink has reported the entry's outcome.
 	settled atomic.Bool
 
 	mu sync.RWMutex
@@ -215,8 +206,8 @@ type srcEntry struct {
 	file *chunker.File
 }
 
-// giveUp marks the entry as not to be published. It reports whether this was the first
-// reason. The first reason stands.
+// giveUp marks the entry as not to be published. It reports whether this was the first reason. The first reason is
+// kept.
 func (e *srcEntry) giveUp(outcome Outcome, text string) bool {
 	return e.problem.CompareAndSwap(nil, &wire.Exception{Entry: e.id, Outcome: outcome, Text: text})
 }

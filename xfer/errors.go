@@ -25,11 +25,11 @@ const (
 	ClassStopped     = fault.ClassStopped
 )
 
-// RefusedError says that a server knows the client and does not serve it now.
+// RefusedError says that a server knows the client but does not serve it now.
 type RefusedError = fault.RefusedError
 
-// RemoteError is an abort told by the peer, in its words.
+// RemoteError is an abort that the peer sent, in its words.
 type RemoteError = fault.RemoteError
 
-// Classify names the class of a session's error.
+// Classify returns the class of a session's error.
 func Classify(err error) ErrorClass { return fault.Classify(err) }

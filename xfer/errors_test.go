@@ -8,8 +8,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// What is told of several errors at once is one line, for people, for programs and for the
-// other end.
+// The text of several errors is one line, for people, for programs and for the peer.
 func TestJoinedErrorsAreOneLine(t *testing.T) {
 	err := errors.Join(fmt.Errorf("publish %q: %w", "a\nb", errors.New("no")), errors.New("discard it: no"))
 	const want = `publish "a\nb": no; discard it: no`

@@ -30,7 +30,7 @@ const (
 	EventAfresh     = result.EventAfresh
 )
 
-// Place says where the paths of a copy's entries begin.
+// Place says what the paths of a copy's entries are relative to.
 type Place = result.Place
 
 // End is one of the two ends of a session, as the reporting end sees them.
@@ -43,13 +43,13 @@ const (
 	OtherEnd = result.OtherEnd
 )
 
-// Link says what carries a session.
+// Link describes what carries a session.
 type Link = result.Link
 
 // Summary is the result of a session.
 type Summary = result.Summary
 
-// RailUse is what a copy had of one rail.
+// RailUse is a copy's use of one rail.
 type RailUse = result.RailUse
 
 // Tally counts what a session has done so far. It may be read while the session runs.
@@ -88,8 +88,8 @@ type Timeouts = link.Timeouts
 // DefaultTimeouts returns timeouts for real networks.
 func DefaultTimeouts() Timeouts { return link.DefaultTimeouts() }
 
-// AbortWait is how long an end that fails or is told to stop takes at most to tell the other.
+// AbortWait is the longest time that an end that fails or is stopped takes to send its abort.
 const AbortWait = link.AbortWait
 
-// Cost is what a copy, or a bench, cost one end.
+// Cost is the cost of a copy, or a bench, at one end.
 type Cost = wire.Cost

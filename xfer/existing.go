@@ -12,8 +12,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// checkSinkOptions completes the options that tell the destination what to keep and to
-// delete. It refuses options that make no sense together.
+// checkSinkOptions completes the options about what the destination keeps and deletes. It refuses options that
+// contradict each other.
 func (o *Options) checkSinkOptions() error {
 	if o.DeleteExcluded {
 		o.Delete, o.Rules = true, filter.SenderOnly(o.Rules)
@@ -44,8 +44,7 @@ func (o *Options) checkSinkOptions() error {
 	return nil
 }
 
-// sinkFlags returns the flags of the options that tell the destination what to keep and
-// to delete.
+// sinkFlags returns the flags of the options about what the destination keeps and deletes.
 func (o *Options) sinkFlags() (flags uint64) {
 	sizes := o.fileSizes()
 	for _, f := range []struct {
@@ -60,7 +59,7 @@ func (o *Options) sinkFlags() (flags uint64) {
 	return flags
 }
 
-// maxDelete is MaxDelete as a hello holds it.
+// maxDelete is MaxDelete as a hello has it.
 func (o *Options) maxDelete() uint64 {
 	if o.MaxDelete == 0 {
 		return 0
@@ -68,9 +67,8 @@ func (o *Options) maxDelete() uint64 {
 	return uint64(max(0, o.MaxDelete)) + 1
 }
 
-// decide ends an entry that the options leave as it is at the destination, and in a dry
-// run every entry. The end of a file counts only once the source has been told that the
-// file's data is not wanted. An error ends the session.
+// decide ends an entry that the options leave unchanged at the destination, and in a dry run every entry. The end of a
+// file counts only after the source was asked not to send the file's data. An error ends the session.
 func (k *sink) decide(e *sinkEntry) (done bool, err error) {
 	if e.Type == manifest.File && k.Session.Terms.HasSettled(e.Path) && k.stillHas(e) {
 		k.tryAgain(e)
@@ -99,8 +97,8 @@ func (k *sink) decide(e *sinkEntry) (done bool, err error) {
 	return true, nil
 }
 
-// checkWritable ends a copy of one file that cannot get its name, unless the file that stands
-// there is itself written, or is compared and may stay.
+// checkWritable ends a copy of one file that cannot get its name, unless the existing file is itself written, or is
+// compared and may remain.
 func (k *sink) checkWritable(e *sinkEntry) error {
 	if k.store == nil {
 		return nil
@@ -112,14 +110,14 @@ func (k *sink) checkWritable(e *sinkEntry) error {
 	return err
 }
 
-// tryAgain has a dry run count again what would make room for a file that an earlier try has
-// settled: each try counts deletions from none.
+// tryAgain makes a dry run count again what would make room for a file that an earlier attempt has settled: each
+// attempt counts deletions from zero.
 func (k *sink) tryAgain(e *sinkEntry) {
 	if !k.Session.Terms.Has(wire.FlagDryRun) || !k.Session.Terms.Has(wire.FlagDelete) {
 		return
 	}
 	if why, _ := k.keeps(e); why == "" {
-		_ = k.try(e) // that it fails, if so, is settled
+		_ = k.try(e) // a failure, if any, is settled already
 	}
 }
 
@@ -135,10 +133,9 @@ func (k *sink) try(e *sinkEntry) error {
 	return err
 }
 
-// keeps says why the destination keeps what stands in an entry's place, or returns "".
-// same is the file that stands there, where it passes for the entry's file. The rules
-// are those of rsync. A file that cannot be looked at is not kept: the next step meets
-// the same error.
+// keeps returns why the destination keeps the existing entry, or "". same is the existing file, if it passes for the
+// entry's file. The rules are those of rsync. A file that cannot be examined is not kept: the next step meets the same
+// error.
 func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 	if !k.Session.Terms.Has(wire.FlagsKeeping) {
 		return "", nil
@@ -167,7 +164,7 @@ func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 	case k.Session.Terms.Has(wire.FlagUpdate) && isNewer(&now, e):
 		return "newer", nil
 	case e.isLink():
-		// As in rsync, a name is linked even where the file there is the same.
+		// As in rsync, a name is linked even if the file there is the same.
 	default:
 		if why := k.passes(e, &now); why != "" {
 			return why, &now
@@ -179,8 +176,8 @@ func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 	return "", nil
 }
 
-// lookAhead has the store look for the files of a message all at once, where to look for one
-// after the other would take long. What is wrong with the message is told by who hears it.
+// lookAhead makes the store look up the files of a message in parallel, if single look-ups would take long. Errors in
+// the message are reported by its handler.
 func (k *sink) lookAhead(body []byte) {
 	if !k.Session.Terms.Has(wire.FlagsKeeping) || !k.store.LooksAreSlow() {
 		return
@@ -195,7 +192,7 @@ func (k *sink) lookAhead(body []byte) {
 	k.store.LookAhead(paths)
 }
 
-// notThere begins why an entry is not copied in whose place nothing is kept.
+// notThere begins the reason of an entry that is not copied and has nothing in its place.
 const notThere = "not there"
 
 // isLeftOut reports whether an entry that counts as kept is not at the destination.
@@ -203,23 +200,21 @@ func isLeftOut(x *wire.Exception) bool {
 	return x.Outcome == Kept && strings.HasPrefix(x.Text, notThere)
 }
 
-// keepsLater keeps a file at the destination that is newer by the time that the entry's
-// file gets its name.
+// keepsLater keeps a file at the destination if it is newer at the time when the entry's file gets its name.
 func (k *sink) keepsLater(e *sinkEntry) {
 	if k.Session.Terms.Has(wire.FlagUpdate) {
 		e.temp.KeepIf(func(now chunker.Standing) bool { return now.Type == manifest.File && isNewer(&now, e) })
 	}
 }
 
-// isNewer is the reason of rsync's -u to keep a file. It compares whole seconds.
+// isNewer returns the reason of rsync's -u to keep a file. It compares whole seconds.
 func isNewer(now *chunker.Standing, e *sinkEntry) bool {
 	return seconds(now.MtimeNs) > seconds(e.MtimeNs)
 }
 
-// passes says why a file passes for the one that the source has, without a look at its
-// contents. It is the quick check of rsync, whose --size-only overrides -I. Unlike
-// rsync, passes goes by times only where the copy keeps times. Otherwise, a time at the
-// destination says when the file was written there, and equals the source's by chance.
+// passes returns why a file passes for the source's, without a look at its contents. It is the quick check of rsync,
+// whose --size-only overrides -I. Unlike rsync, passes compares times only if the copy preserves times. Otherwise a
+// time at the destination says when the file was written there, and equals the source's by chance.
 func (k *sink) passes(e *sinkEntry, now *chunker.Standing) string {
 	switch {
 	case now.Size != e.Size:
@@ -231,11 +226,11 @@ func (k *sink) passes(e *sinkEntry, now *chunker.Standing) string {
 	return ""
 }
 
-// sameTimeAndSize is why a file stays by the quick check. It also ends the reason of another
-// rule where it is so: by that the client knows a file that an earlier try has published.
+// sameTimeAndSize is the reason of the quick check to keep a file. It also ends the reason of another rule if it
+// applies: by that the client recognizes a file that an earlier attempt has published.
 const sameTimeAndSize = "same time and size"
 
-// keptAs is why a file stays by another rule than the quick check.
+// keptAs is the reason of another rule than the quick check to keep a file.
 func (k *sink) keptAs(rule string, e *sinkEntry, now *chunker.Standing) string {
 	if e.Type != manifest.File || now.Type != manifest.File || now.Size != e.Size || !k.hasTime(e, now) {
 		return rule
@@ -257,9 +252,8 @@ func seconds(ns int64) int64 {
 	return s
 }
 
-// tellUnwanted tells the source which of the entries it is not to send. The entries
-// come in order. They end only after that message, because their results come behind
-// it.
+// tellUnwanted tells the source which entries not to send. The entries come in order. They end only after that message,
+// because their results follow it.
 func (k *sink) tellUnwanted(ctx context.Context, entries []*sinkEntry) error {
 	if len(entries) == 0 {
 		return nil
@@ -292,7 +286,7 @@ func errUnwanted(e *sinkEntry) error {
 	return fmt.Errorf("%w: data for %q, which is not wanted", ErrProtocol, e.Path)
 }
 
-// hearUnwanted takes the entries whose data the source is not to send.
+// hearUnwanted processes the list of entries whose data must not be sent.
 func (s *source) hearUnwanted(body []byte) error {
 	all := s.Session.Terms.Has(wire.FlagsKeeping | wire.FlagDryRun)
 	if !all && s.Session.Terms.Settled == "" {
@@ -314,9 +308,8 @@ func (s *source) hearUnwanted(body []byte) error {
 	})
 }
 
-// checkUnsent checks what the sink says about the end of an entry that may not have
-// been sent. The sink may say that it kept such an entry or, in a dry run, that it
-// would copy it.
+// checkUnsent checks the sink's message about the end of an entry that may not have been sent. The sink may say that it
+// kept such an entry or, in a dry run, that it would copy it.
 func (s *source) checkUnsent(e *srcEntry, x *wire.Exception) error {
 	s.sender.Mu.Lock()
 	sent, unwanted := e.committed, e.unwanted

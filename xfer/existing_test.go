@@ -56,8 +56,8 @@ func ended(as xfer.Outcome) func(*xfer.Event) bool {
 
 func wasDeleted(e *xfer.Event) bool { return e.Kind == xfer.EventDeleted && e.Text == "" }
 
-// contentsInto copies what is in src into dst, by a push and by a pull, each
-// into a dst that fill has made, and checks that both ends say the same.
+// contentsInto copies the contents of src into dst, by a push and by a pull, each into a dst that fill has made, and
+// checks that both ends report the same.
 func contentsInto(t *testing.T, w way, src string, o xfer.Options, fill func(dst string), check func(t *testing.T, dst string, sum *xfer.Summary, l *told)) {
 	for _, push := range []bool{true, false} {
 		t.Run(map[bool]string{true: "push", false: "pull"}[push], func(t *testing.T) {
@@ -98,7 +98,7 @@ func contentsInto(t *testing.T, w way, src string, o xfer.Options, fill func(dst
 	}
 }
 
-// at writes a file of that time.
+// at writes a file with that modification time.
 func at(t testing.TB, path, content string, when time.Time) {
 	t.Helper()
 	write(t, path, []byte(content))
@@ -170,7 +170,7 @@ func testKept(t *testing.T, w way) {
 				if got := l.paths(ended(xfer.Failed)); !slices.Equal(got, strings.Fields(c.failed)) {
 					t.Errorf("failed %q, want %q", got, c.failed)
 				}
-				// What is kept costs nothing on the wire.
+				// Kept files cost nothing on the wire.
 				if files := sum.Files + sum.Failed; sum.WireBytes > files*(3<<20+4096) {
 					t.Errorf("%d bytes for %d files", sum.WireBytes, files)
 				}
@@ -180,8 +180,8 @@ func testKept(t *testing.T, w way) {
 	}
 }
 
-// checkKept compares the destination with what is to be in it: of what was kept
-// and failed what was there, of the rest what the source has.
+// checkKept checks the contents of the destination: kept and failed entries must be unchanged, all others must equal
+// the source's.
 func checkKept(t *testing.T, src, dst string, kept, failed []string) {
 	t.Helper()
 	for _, name := range []string{"same", "same-size", "older", "newer", "size", "new/x", "d/both", "d/link", "link", "link-file"} {
@@ -196,7 +196,7 @@ func checkKept(t *testing.T, src, dst string, kept, failed []string) {
 	}
 }
 
-// content is a file's, or a link's target.
+// content returns a file's content, or a link's target.
 func content(path string) (string, error) {
 	if target, err := os.Readlink(path); err == nil {
 		return "-> " + target, nil
@@ -236,8 +236,8 @@ func TestManyKept(t *testing.T) {
 	})
 }
 
-// TestKeptLater: what comes to be in a file's place while its data arrives is
-// kept as the options say, and both ends know of it.
+// TestKeptLater: a file that appears in an entry's place while its data arrives is kept if the options say so, and both
+// ends know of it.
 func TestKeptLater(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	w, src := tcpWay(t), t.TempDir()
@@ -245,8 +245,8 @@ func TestKeptLater(t *testing.T) {
 	write(t, src+"/small", []byte("small"))
 	for name, o := range map[string]xfer.Options{"--ignore-existing": {IgnoreExisting: true}, "--update": {Update: true}} {
 		t.Run(name, func(t *testing.T) {
-			// The source's device lets the second chunk go when the other file has come, and
-			// that comes when the first chunk has arrived.
+			// The source's device holds the second chunk back until the other file has arrived, and that arrives after
+			// the first chunk.
 			var posted atomic.Int64
 			var into string
 			w := w
@@ -257,7 +257,7 @@ func TestKeptLater(t *testing.T) {
 				for under := []string(nil); len(under) == 0 && t.Context().Err() == nil; time.Sleep(time.Millisecond) {
 					under, _ = filepath.Glob(into + "/.gdrcp-*")
 				}
-				_ = os.WriteFile(into+"/big", []byte("mine"), 0o644) // which is looked at below
+				_ = os.WriteFile(into+"/big", []byte("mine"), 0o644) // which is checked below
 				return false
 			}})
 			fill := func(dst string) {
@@ -276,7 +276,7 @@ func TestKeptLater(t *testing.T) {
 	}
 }
 
-// A dry run tells what a copy does, and does nothing.
+// A dry run reports what a copy would do, and does nothing.
 func TestDryRun(t *testing.T) { over(t, testDryRun) }
 
 func testDryRun(t *testing.T, w way) {
@@ -330,8 +330,7 @@ func TestSinkOptionsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// Files that are taken for the same get the source's attributes, and stay the
-// files that they are. A dry run leaves them alone.
+// Files that pass for the same get the source's attributes, but are not replaced. A dry run does not change them.
 func TestAttributesOfWhatIsTheSame(t *testing.T) {
 	src, then := t.TempDir(), time.Unix(1_500_000_000, 123_456_789)
 	names := []string{"mode", "same", "time", "xattr"}
@@ -359,7 +358,7 @@ func TestAttributesOfWhatIsTheSame(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		o    xfer.Options
-		// What is kept, and whether it gets the source's mode, attributes and time.
+		// The files that are kept, and whether they get the source's mode, attributes and time.
 		kept               []string
 		modes, xattrs, old bool
 	}{
@@ -395,8 +394,7 @@ func TestAttributesOfWhatIsTheSame(t *testing.T) {
 	}
 }
 
-// A manifest is of a whole copy: what is the same is copied all the same, and in
-// the roots.
+// A manifest covers a whole copy: files that are the same are copied nevertheless, and are in the roots.
 func TestManifestOfWhatIsTheSame(t *testing.T) {
 	src, then := t.TempDir(), time.Unix(1_500_000_000, 0)
 	at(t, filepath.Join(src, "same"), "source", then)

@@ -23,22 +23,20 @@ import (
 )
 
 const (
-	// maxLooks bounds the entries that are looked at for the patterns of a session.
-	// expandTimeout bounds the time.
+	// maxLooks bounds the entries that are looked at for the patterns of a session. expandTimeout bounds the time.
 	maxLooks      = 1 << 20
 	expandTimeout = 5 * time.Second
 	// looksAtOnce is how many names of a directory are read together.
 	looksAtOnce = 1024
-	// maxKeptBytes bounds the names that are kept while the entries below them are
-	// looked at. nameBytes is what each name takes beside its letters: a string, its
-	// place in a growing list, and the rounding of the allocator.
+	// maxKeptBytes bounds the names that are kept while the entries below them are looked at. nameBytes is the size of
+	// each name besides its letters: a string, its place in a growing list, and the rounding of the allocator.
 	maxKeptBytes = 16 << 20
 	nameBytes    = 64
-	// maxNamesBytes leaves room for the other fields of the hello of the pull.
+	// maxNamesBytes leaves room for the other fields of the pull's hello.
 	maxNamesBytes = wire.MaxBodyBytes - 512
 )
 
-// errManyNames says that a pattern stands for more than a hello has room for.
+// errManyNames says that a pattern matches more than a hello has room for.
 var errManyNames error = manyNamesError{}
 
 // manyNamesError is an ErrUsage in words of its own.
@@ -51,9 +49,8 @@ func (manyNamesError) Error() string {
 
 func (manyNamesError) Is(target error) bool { return target == ErrUsage }
 
-// CheckExpansion refuses names that patterns stand for where a pull has no room for them. The
-// error is an ErrUsage that names the pattern. Paths that stand for one name count, but are
-// not refused here.
+// CheckExpansion refuses the names that patterns expand to if a pull has no room for them. The error is an ErrUsage
+// that names the pattern. Paths that stand for one name count, but are not refused here.
 func CheckExpansion(patterns []string, names [][]string) error {
 	var body []byte
 	for i, p := range patterns {
@@ -65,7 +62,7 @@ func CheckExpansion(patterns []string, names [][]string) error {
 	return nil
 }
 
-// appendNames appends what one pattern stands for to the body of wire.MsgNames.
+// appendNames appends the matches of one pattern to the body of wire.MsgNames.
 func appendNames(body []byte, names []string) []byte {
 	body = binary.AppendUvarint(body, uint64(len(names)))
 	for _, name := range names {
@@ -75,12 +72,11 @@ func appendNames(body []byte, names []string) []byte {
 	return body
 }
 
-// Expand asks a server which names the paths of a pull stand for. A path stands for
-// itself where an entry of exactly that name exists, where the path is no pattern, and
-// where nothing matches the path. Expand checks the answer against the patterns. The
-// names of each pattern are sorted.
+// Expand asks a server to expand the paths of a pull. A path stands for itself if an entry of exactly that name exists,
+// if the path is no pattern, or if nothing matches it. Expand checks the answer against the patterns. The names of each
+// pattern are sorted.
 func (c *Client) Expand(ctx context.Context, ep Endpoint, paths []string, o Options) ([][]string, error) {
-	if _, _, err := o.placements(); err != nil { // of the copy, whose GPUs are not asked for here
+	if _, _, err := o.placements(); err != nil { // the copy's own: its GPUs are not requested here
 		return nil, err
 	}
 	if o.needsVerbs() {
@@ -104,10 +100,9 @@ func (c *Client) Expand(ctx context.Context, ep Endpoint, paths []string, o Opti
 	return out, err
 }
 
-// decodeNames decodes the body of wire.MsgNames. For each pattern in turn, the body has
-// a uvarint with the number of names, and for each name a uvarint with its length and
-// then the name. decodeNames checks the names against their patterns: a server that
-// could name anything could have it written anywhere (CVE-2019-6111).
+// decodeNames decodes the body of wire.MsgNames. For each pattern in turn, the body has a uvarint with the number of
+// names, and for each name a uvarint with its length and then the name. decodeNames checks the names against their
+// patterns: a server that could name anything could make the client write anything anywhere (CVE-2019-6111).
 func decodeNames(body []byte, patterns []string) ([][]string, error) {
 	c := wire.Cursor{Buf: body}
 	out := make([][]string, len(patterns))
@@ -140,8 +135,7 @@ func standsFor(path string, names []string) bool {
 	return len(names) > 0
 }
 
-// expander is the server's end. It tells which names below the served root the patterns
-// stand for, and nothing else.
+// expander is the server's end. It reports which names below the served root the patterns match, and nothing else.
 type expander struct {
 	Session *flow.Session
 	root    *servedRoot
@@ -179,8 +173,8 @@ func (e *expander) talk(ctx context.Context, _ *errgroup.Group) error {
 	return e.Session.Linger(ctx)
 }
 
-// serveNames prepares the server's end. It does not search the user's own files: a
-// client that comes by ssh has expanded its patterns by then.
+// serveNames prepares the server's end. It does not search the user's own files: a client that connects by ssh has
+// expanded its patterns already.
 func serveNames(s *flow.Session, h *wire.Hello, a keyScope) (*service, error) {
 	root, err := a.open()
 	if err != nil {
@@ -192,7 +186,7 @@ func serveNames(s *flow.Session, h *wire.Hello, a keyScope) (*service, error) {
 	return &service{role: &expander{Session: s, root: root, paths: h.Paths}, close: root.Close}, nil
 }
 
-// globbing looks for the names that a peer's patterns stand for, within bounds.
+// globbing expands a peer's patterns, within bounds.
 type globbing struct {
 	ctx   context.Context
 	root  *servedRoot
@@ -200,8 +194,7 @@ type globbing struct {
 	room  int // bytes of names that may still be kept on the way
 	names []string
 	bytes int
-	// dirsOnly says that the name must be that of a directory, because the pattern ends
-	// in a slash.
+	// dirsOnly says that the name must be that of a directory, because the pattern ends in a slash.
 	dirsOnly bool
 }
 
@@ -235,8 +228,8 @@ func (g *globbing) expand(path string) ([]string, error) {
 	return slices.Compact(g.names), nil // a directory may have a name twice (FUSE, NFS)
 }
 
-// below finds the names that parts stand for in a directory. "" is the top. A directory
-// that cannot be read has no names, as for a shell.
+// below finds the names in a directory that match parts. "" is the top. A directory that cannot be read has no names,
+// as for a shell.
 func (g *globbing) below(dir string, parts []string) error {
 	if !pattern.Is(parts[0]) {
 		return g.found(join(dir, parts[0]), parts[1:])
@@ -267,8 +260,7 @@ func (g *globbing) below(dir string, parts []string) error {
 	return nil
 }
 
-// matching reads the names of a directory that match a part. The error is io.EOF where
-// it has read all names.
+// matching reads the names of a directory that match a part. The error is io.EOF after the last name.
 func (g *globbing) matching(f *os.File, part string) (matched []string, err error) {
 	for err == nil {
 		var names []string
@@ -288,8 +280,7 @@ func (g *globbing) matching(f *os.File, part string) (matched []string, err erro
 	return matched, err
 }
 
-// found adds a path whose last part matched. Where parts are left, found goes on below
-// the path.
+// found adds a path whose last part matched. If parts are left, found continues below the path.
 func (g *globbing) found(name string, rest []string) error {
 	if err := g.spend(1); err != nil {
 		return err
@@ -315,7 +306,7 @@ func (g *globbing) found(name string, rest []string) error {
 // errManyLooks says that a pattern asks for too many entries to be read.
 var errManyLooks = fmt.Errorf("%w: too many entries would have to be read to match it", fs.ErrPermission)
 
-// spend takes n entries off those that may still be looked at.
+// spend takes n from the number of entries that may still be looked at.
 func (g *globbing) spend(n int) error {
 	if g.looks -= n; g.looks < 0 {
 		return errManyLooks

@@ -17,8 +17,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// rootWith serves a directory in which these are, those with a slash behind being
-// directories; "a -> b" is a link.
+// rootWith serves a directory with these entries. Those with a trailing slash are directories; "a -> b" is a link.
 func rootWith(t *testing.T, names ...string) *servedRoot {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,8 +46,7 @@ func rootWith(t *testing.T, names ...string) *servedRoot {
 	return &servedRoot{root}
 }
 
-// Patterns stand for what is below the root, as a shell has them, and lead to
-// nothing else.
+// Patterns match what is below the root, as in a shell, and nothing else.
 func TestExpandBelowARoot(t *testing.T) {
 	outside := t.TempDir()
 	if err := os.WriteFile(outside+"/secret.pt", nil, 0o644); err != nil {
@@ -63,11 +61,11 @@ func TestExpandBelowARoot(t *testing.T) {
 		"/d/*.pt":    {"/d/a.pt", "/d/b.pt", "/d/l.pt", "/d/x1.pt", "/d/x[1].pt"},
 		"/d/.*":      {"/d/.hid.pt"},
 		"/*/a.pt":    {"/d/a.pt", "/e/a.pt", "/in/a.pt"},
-		"/d/x[1].pt": {"/d/x[1].pt"}, // its letters win
+		"/d/x[1].pt": {"/d/x[1].pt"}, // the literal name wins
 		"/d/x[1]*":   {"/d/x1.pt"},
 		"/d/[!a].pt": {"/d/b.pt", "/d/l.pt"},
 		"/*/":        {"/d/", "/e/", "/in/"},
-		"/e/?":       {"/e/?"}, // nothing does
+		"/e/?":       {"/e/?"}, // nothing matches
 		"/d/[":       {"/d/["},
 		"/e/no/*":    {"/e/no/*"},
 		"/fifo/*":    {"/fifo/*"},
@@ -86,7 +84,7 @@ func TestExpandBelowARoot(t *testing.T) {
 	}
 }
 
-// A name that a directory lists twice is one name, for patterns as for what is copied.
+// A name that a directory lists twice is one name, for patterns as for copies.
 func TestRepeatedNames(t *testing.T) {
 	OnHost(t)
 	dir := fusetest.MountRepeating(t, "b.bin", "a.bin")
@@ -113,7 +111,7 @@ func TestRepeatedNames(t *testing.T) {
 	}
 }
 
-// What a pattern costs is bounded: in entries, in time, in bytes of names.
+// The cost of a pattern is bounded: in entries, in time, in bytes of names.
 func TestExpandIsBounded(t *testing.T) {
 	root := rootWith(t, "a/b/c/d", "a/b/e/f", "a/g/h/i", "j/k/l/m")
 	g := globbing{ctx: t.Context(), root: root, looks: 8, room: maxKeptBytes}
@@ -126,8 +124,8 @@ func TestExpandIsBounded(t *testing.T) {
 	if _, err := g.expand("/*/*/*/*"); err == nil {
 		t.Error("it goes on when the time is over")
 	}
-	// Of names of one letter: a and j, below a also b and g, below a/b also c and e,
-	// and d below a/b/c. What was kept for one pattern is let go of for the next.
+	// Names of one letter: a and j, below a also b and g, below a/b also c and e, and d below a/b/c. Names kept for one
+	// pattern are released for the next.
 	const one = nameBytes + 1
 	g = globbing{ctx: t.Context(), root: root, looks: maxLooks, room: 7 * one}
 	for range 2 {
@@ -153,7 +151,7 @@ func TestExpandIsBounded(t *testing.T) {
 	}
 }
 
-// A client believes no name that its pattern does not stand for.
+// A client accepts no name that its pattern does not match.
 func TestNamesOfAHostileServer(t *testing.T) {
 	body := func(names ...string) []byte {
 		b := binary.AppendUvarint(nil, uint64(len(names)))
@@ -178,7 +176,7 @@ func TestNamesOfAHostileServer(t *testing.T) {
 	}
 }
 
-// FuzzExpanded: whatever a server names, nothing but what was asked for is believed.
+// FuzzExpanded: whatever a server names, only what was asked for is accepted.
 func FuzzExpanded(f *testing.F) {
 	f.Add([]byte("\x01\x04/a/b"), "/a/*")
 	f.Fuzz(func(t *testing.T, body []byte, path string) {
@@ -194,8 +192,8 @@ func FuzzExpanded(f *testing.F) {
 	})
 }
 
-// A copy that insists on reaching GPU memory directly may name its sources by patterns. The
-// question for them goes by verbs, and wants no GPU.
+// A copy that insists on direct access to GPU memory may name its sources by patterns. The request to expand them goes
+// over verbs, and needs no GPU.
 func TestExpandForGPUDirect(t *testing.T) {
 	OnHost(t)
 	dir := t.TempDir()
@@ -217,8 +215,7 @@ func TestExpandForGPUDirect(t *testing.T) {
 	}
 }
 
-// TestQuestionsAskForNoFiles: an option of the copy that follows makes no server refuse
-// what is asked before it.
+// TestQuestionsAskForNoFiles: an option of the following copy does not make a server refuse the requests before it.
 func TestQuestionsAskForNoFiles(t *testing.T) {
 	for name, o := range map[string]Options{
 		"a rung": {IO: fileset.IODirect}, "files at once": {Transfers: 3}, "a whole tree": {Whole: true, Recursive: true}, "compression": {Compress: CompressS2},

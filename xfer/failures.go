@@ -10,7 +10,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// failures are the entries that the source gave up and has not yet told the sink about.
+// failures are the entries that the source gave up and has not yet reported to the sink.
 type failures struct {
 	mu   sync.Mutex
 	list []*srcEntry
@@ -21,7 +21,7 @@ type failures struct {
 func (f *failures) add(e *srcEntry) {
 	f.mu.Lock()
 	if len(f.list) >= entryWindow {
-		// A sink that ends entries faster than it hears why needs no reasons.
+		// If a sink ends entries faster than it receives the reasons, it needs no reasons.
 		f.list = slices.DeleteFunc(f.list, func(e *srcEntry) bool { return e.settled.Load() })
 	}
 	f.list = append(f.list, e)
@@ -40,16 +40,15 @@ func (f *failures) take() []*srcEntry {
 	return l
 }
 
-// fail gives an entry up for a reason at the source, and has the sink told. It never
-// blocks.
+// fail gives an entry up for a reason at the source, and queues the report to the sink. It never blocks.
 func (s *source) fail(e *srcEntry, err error) {
 	if e.giveUp(s.outcomeOf(err), err.Error()) {
 		s.failures.add(e)
 	}
 }
 
-// outcomeOf says what an error makes of an entry. A vanished file has changed. But
-// where the source must match a manifest, the file has failed.
+// outcomeOf returns the outcome of an entry with an error. A vanished file counts as changed, but as failed if the
+// source must match a manifest.
 func (s *source) outcomeOf(err error) Outcome {
 	if errors.Is(err, chunker.ErrVanished) && s.results.wantManifest != nil {
 		return Failed
@@ -57,7 +56,7 @@ func (s *source) outcomeOf(err error) Outcome {
 	return outcomeOf(err)
 }
 
-// tellFailures tells the sink why entries were given up.
+// tellFailures sends the sink the reasons why entries were given up.
 func (s *source) tellFailures(ctx context.Context) error {
 	for {
 		select {
@@ -69,7 +68,7 @@ func (s *source) tellFailures(ctx context.Context) error {
 		}
 		for _, e := range s.failures.take() {
 			if s.results.leavesOpen(e.failed().Outcome) {
-				s.results.cannotList() // for a later try, whose sink does not hear of this
+				s.results.cannotList() // for a later attempt, whose sink does not receive this
 			}
 			if err := s.Session.Ctl.Send(ctx, wire.MsgFail, wire.AppendException(nil, e.failed())); err != nil {
 				return err

@@ -2,8 +2,7 @@ package xfer
 
 import "testing"
 
-// What the sink is to be told of never makes the source wait, and what it has
-// ended already is forgotten.
+// A report to the sink never makes the source wait, and reports of ended entries are dropped.
 func TestFailuresNeverBlock(t *testing.T) {
 	f := failures{wake: make(chan struct{}, 1)}
 	for i := range 10 * entryWindow {

@@ -16,7 +16,7 @@ import (
 	"gdrcp/xfer/internal/door"
 )
 
-// farAway is a provider that says of a door that it is far away.
+// farAway is a provider that reports that a door is far away.
 type farAway struct {
 	rdma.Provider
 	roundTrip time.Duration
@@ -50,8 +50,8 @@ type farConn struct {
 
 func (f farConn) RoundTrip() time.Duration { return f.roundTrip }
 
-// A copy to a server far away has more under way: more slots, and over TCP more
-// connections, as far as the user, the server's memory and limits of rate leave it.
+// A copy to a distant server has more data in flight: more slots, and over TCP more connections, as far as the user,
+// the server's memory and rate limits allow.
 func TestServerFarAway(t *testing.T) {
 	w := tcpWay(t)
 	for _, c := range []struct {
@@ -98,8 +98,8 @@ func TestServerFarAway(t *testing.T) {
 	}
 }
 
-// The connections are for TCP. A session over RDMA devices, to which TCP showed the way,
-// has the queue pairs that their rate asks for.
+// The connections are for TCP. A session over RDMA devices that was set up over TCP has as many queue pairs as their
+// rate needs.
 func TestServerFarAwayByRDMA(t *testing.T) {
 	s, o := serveNICs(t, rdmatest.Faults{})
 	o.Rails = 1

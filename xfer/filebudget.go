@@ -7,12 +7,12 @@ import (
 	"gdrcp/chunker"
 )
 
-// budgetBlock is how many descriptors a session takes from its server at a time, if there are so
-// many: the server's lock is that of all sessions.
+// budgetBlock is how many descriptors a session takes from its server at a time, if available: all sessions share the
+// server's lock.
 const budgetBlock = 64
 
-// fileBudget is what a server's session may have open beyond the least that it needs. It takes that
-// from what all sessions may have open, of which no key gets everything.
+// fileBudget is the number of files that a server's session may have open beyond the least that it needs. It takes them
+// from a total for all sessions, of which no key gets everything.
 type fileBudget struct {
 	server chunker.Budget
 
@@ -48,7 +48,7 @@ func (b *fileBudget) Give(n int) {
 	}
 }
 
-// filesLeft is how many files more this process may have open.
+// filesLeft is how many more files this process may have open.
 func filesLeft() int {
 	all := chunker.ShareOfFiles(1, 0, 1<<30)
 	if open, err := os.ReadDir("/proc/self/fd"); err == nil {

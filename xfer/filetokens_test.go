@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// Whoever wants to open a file waits for those that are with the publisher, and
-// for no others.
+// To open a file, a goroutine waits for files that are with the publisher, and for no others.
 func TestFileTokens(t *testing.T) {
 	OnHost(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -37,7 +36,7 @@ func TestFileTokens(t *testing.T) {
 	if err := <-third; err != nil {
 		t.Error(err)
 	}
-	// Of two who wait one gets the token, and the other nothing to wait for.
+	// Of two that wait, one gets the token, and the other has nothing to wait for.
 	f.publish()
 	both := []chan error{waiting(), waiting()}
 	time.Sleep(20 * time.Millisecond)
@@ -59,7 +58,7 @@ type noBudget struct{ took int }
 func (b *noBudget) Take(int) bool { return false }
 func (b *noBudget) Give(n int)    { b.took -= n }
 
-// TestFileTokensWithinBudget: without room in the budget a few files may be open all the same.
+// TestFileTokensWithinBudget: without room in the budget a few files may still be open.
 func TestFileTokensWithinBudget(t *testing.T) {
 	f, b := newFileTokens(100), &noBudget{}
 	f.budget = b
@@ -81,8 +80,7 @@ func TestFileTokensWithinBudget(t *testing.T) {
 	}
 }
 
-// TestFileBudget: a session takes from its server in blocks, or what there is, and gives back what
-// it does not use.
+// TestFileBudget: a session takes blocks from its server, or what is left, and gives back what it does not use.
 func TestFileBudget(t *testing.T) {
 	server := &countedBudget{left: 150}
 	b := &fileBudget{server: server}

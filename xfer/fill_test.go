@@ -14,8 +14,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// misstated are files of this machine that hold more, or less, than their size
-// says.
+// misstated are files of this machine whose content is longer or shorter than their size.
 func misstated(t *testing.T) []string {
 	t.Helper()
 	more, less := "/proc/version", "/sys/kernel/mm/transparent_hugepage/enabled"
@@ -63,8 +62,8 @@ func testFilesOfAnotherSizeAreNotCopied(t *testing.T, w way) {
 	}
 }
 
-// TestFreshFilesAreReadLater: a file that has just been changed is read when its times tell
-// of every further change.
+// TestFreshFilesAreReadLater: a file that has just been changed is read only when its times would show every further
+// change.
 func TestFreshFilesAreReadLater(t *testing.T) {
 	xfer.OnHost(t)
 	below := t.TempDir()
@@ -92,7 +91,7 @@ func testFileChangesWhileRead(t *testing.T, w way) {
 	write(t, filepath.Join(src, "still"), randomBytes(t, 1000))
 	var n atomic.Int64
 	f := rdmatest.Faults{Delay: func(c rdma.Completion) time.Duration {
-		if c.Kind == rdma.Done && c.ID < 1<<40 && n.Add(1) == 3 { // of chunks: messages have other numbers
+		if c.Kind == rdma.Done && c.ID < 1<<40 && n.Add(1) == 3 { // chunks only: messages have other numbers
 			g, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 			if err != nil {
 				t.Error(err)

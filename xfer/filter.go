@@ -9,16 +9,16 @@ import (
 	"gdrcp/internal/filter"
 )
 
-// entryFilter applies filter rules to the entries of a copy. One goroutine may use it.
+// entryFilter applies filter rules to the entries of a copy. Only one goroutine may use it.
 type entryFilter struct {
-	rules *filter.Rules // nil: the copy has none, or they are still to come
+	rules *filter.Rules // nil: the copy has none, or they have not arrived yet
 	// name is the name of a single source, as in the terms.
 	name string
-	// dirs holds the absolute paths of the sources by their names. A single source is
-	// under ".". At a sink, "." is the destination.
+	// dirs holds the absolute paths of the sources by their names. A single source is under ".". At a sink, "." is the
+	// destination.
 	dirs map[string]string
 
-	// listed says that the first path asked about may be another than the top.
+	// listed says that the first path may be another than the top.
 	listed  bool
 	matcher *filter.Matcher
 	moved   string // the source that the matcher is at
@@ -39,23 +39,21 @@ func newEntryFilter(sources []string, absolute func(string) string) *entryFilter
 	return c
 }
 
-// hidePartials leaves out the directories for partial files that lie in the tree, at both
-// ends, behind all other rules, as rsync(1) does for --partial-dir. In a directory that is
-// being deleted nothing keeps them.
+// hidePartials leaves out the directories for partial files within the tree, at both ends, after all other rules, like
+// rsync(1) for --partial-dir. In a directory that is being deleted nothing keeps them.
 func (o *Options) hidePartials() {
 	if o.PartialDir == "" || strings.HasPrefix(o.PartialDir, "/") {
 		return
 	}
 	pattern := o.PartialDir
-	if strings.ContainsAny(pattern, "*?[") { // only beside these a backslash is special
+	if strings.ContainsAny(pattern, "*?[") { // a backslash is special only with these
 		pattern = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(pattern)
 	}
 	o.Rules = append(slices.Clip(o.Rules), filter.Rule{Pattern: pattern, Perishable: true})
 }
 
-// checkable returns the filter by which the client of a pull can check the server's
-// entries. It is nil where a rule is about the place of files in the server's file
-// system.
+// checkable returns the filter by which the client of a pull can check the server's entries. It is nil if a rule
+// depends on paths in the server's file system.
 func (o *Options) checkable(rules *filter.Rules, paths []string) *entryFilter {
 	if rules == nil || slices.ContainsFunc(o.Rules, func(r filter.Rule) bool { return r.Absolute }) {
 		return nil
@@ -87,8 +85,7 @@ func (c *entryFilter) at(path string) *filter.Matcher {
 	return c.matcher
 }
 
-// absoluteServed makes a path below a served root absolute. The served root is the
-// peer's "/".
+// absoluteServed makes a path below a served root absolute. The served root is the peer's "/".
 func absoluteServed(path string) string { return filepath.Clean("/" + path) }
 
 // absolute makes a path that a client names absolute.

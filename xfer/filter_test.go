@@ -14,7 +14,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// rulesOf parses rules as --filter takes them.
+// rulesOf parses rules in the form of --filter.
 func rulesOf(t *testing.T, texts ...string) []filter.Rule {
 	t.Helper()
 	var p filter.Parser
@@ -26,7 +26,7 @@ func rulesOf(t *testing.T, texts ...string) []filter.Rule {
 	return p.Rules()
 }
 
-// below lists what is below a folder; "." for the folder itself.
+// below lists the contents of a folder; "." for the folder itself.
 func below(t *testing.T, dir string) []string {
 	t.Helper()
 	var names []string
@@ -44,8 +44,7 @@ func below(t *testing.T, dir string) []string {
 	return names
 }
 
-// TestRules copies by rules, as many as a list may have among them, and names
-// that are anchored.
+// TestRules copies with rules, among them as many as a list may have, and anchored names.
 func TestRules(t *testing.T) { over(t, testRules) }
 
 func testRules(t *testing.T, w way) {
@@ -100,8 +99,8 @@ func testRules(t *testing.T, w way) {
 	}
 }
 
-// TestRulesForSources says where the names of several sources begin, and that
-// rules which no server would take are refused before anything is connected.
+// TestRulesForSources: how names of several sources are anchored, and that rules which no server would accept are
+// refused before any connection.
 func TestRulesForSources(t *testing.T) {
 	w := tcpWay(t)
 	s := serve(t, w)
@@ -127,8 +126,7 @@ func TestRulesForSources(t *testing.T) {
 	}
 }
 
-// TestLists copies what long lists name: more than the parts that may be under
-// way, and than the entries that may.
+// TestLists copies the entries of long lists: more than the parts that may be in flight, and than the entries that may.
 func TestLists(t *testing.T) { over(t, testLists) }
 
 func testLists(t *testing.T, w way) {
@@ -234,7 +232,7 @@ func TestListsOfWhat(t *testing.T) {
 	}
 }
 
-// Where nothing is to be made, the top of a list is not either.
+// If nothing may be made, the top of a list is not made either.
 func TestListsMakeNoTop(t *testing.T) {
 	w := tcpWay(t)
 	s := serve(t, w)
@@ -268,7 +266,7 @@ func TestListsMakeNoTop(t *testing.T) {
 	}
 }
 
-// TestManyDeletions fills messages of what was deleted to their last byte.
+// TestManyDeletions fills messages about deletions to their last byte.
 func TestManyDeletions(t *testing.T) {
 	w := tcpWay(t)
 	s := serve(t, w)

@@ -19,8 +19,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// launches counts those that the fake wrote down, of large chunks: each has two kernels, as
-// has the trial of a ring.
+// launches counts the launches that the fake recorded for large chunks: each has two kernels, like the trial of a ring.
 func launches(t *testing.T, log string) int {
 	t.Helper()
 	told, err := os.ReadFile(log)
@@ -30,7 +29,7 @@ func launches(t *testing.T, log string) int {
 	return bytes.Count(told, []byte("launch 0\n")) / 2
 }
 
-// The GPU digests what arrives together in one launch, a quarter of a ring at most.
+// The GPU digests chunks that arrive together in one launch, a quarter of a ring at most.
 func TestLaunchesForManyChunks(t *testing.T) {
 	const slots, chunks = 16, 32
 	log := filepath.Join(t.TempDir(), "log")
@@ -49,8 +48,8 @@ func TestLaunchesForManyChunks(t *testing.T) {
 	}
 }
 
-// Sessions at once have their chunks digested in launches that they share, and one that is cut
-// off meanwhile hurts no other.
+// Concurrent sessions share launches for their digests, and a session that is cut off meanwhile does not harm the
+// others.
 func TestSessionsShareLaunches(t *testing.T) {
 	const slots, chunks, sessions = 16, 64, 3
 	for name, cut := range map[string]bool{"all come to their end": false, "one is cut off": true} {
@@ -73,7 +72,7 @@ func TestSessionsShareLaunches(t *testing.T) {
 			}
 			if cut {
 				ctx, end := context.WithCancel(t.Context())
-				// It is slow, or it could come to its end before it is cut off.
+				// It is slow, or it could end before it is cut off.
 				other.Go(func() error { return push(ctx, "other", 4<<20) })
 				for start := time.Now(); launches(t, log) < sessions+1+4; time.Sleep(time.Millisecond) {
 					if time.Since(start) > time.Minute {
@@ -91,7 +90,7 @@ func TestSessionsShareLaunches(t *testing.T) {
 			for i := range sessions {
 				sameTree(t, src, filepath.Join(s.root, fmt.Sprint(i)))
 			}
-			// A session alone has no more than a quarter of its ring in a launch, and a trial.
+			// A single session has no more than a quarter of its ring in a launch, and a trial.
 			n, alone := launches(t, log), sessions*(chunks/(slots/4)+1)
 			t.Logf("%d launches, without sharing %d at least", n, alone)
 			if n >= alone {
@@ -101,7 +100,7 @@ func TestSessionsShareLaunches(t *testing.T) {
 	}
 }
 
-// A ring of few slots in a GPU's memory comes to its end, too.
+// A copy through a ring of few slots in GPU memory also ends.
 func TestFewSlotsInAGPU(t *testing.T) {
 	w := tcpWay(t)
 	for slots := 1; slots <= 3; slots++ {

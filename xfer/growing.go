@@ -13,22 +13,21 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A file that has grown is read twice, because its stamp no longer shows whether its
-// beginning was written to while it was read. The second reading begins when the first
-// one has ended: if both give the same bytes, the file held all of them at one moment
-// between the two. Otherwise the file has changed.
+// A file that has grown is read twice, because its stamp no longer shows whether its beginning was overwritten while it
+// was read. The second reading begins when the first one has ended: if both give the same bytes, the file held all of
+// them at one moment between the two. Otherwise the file has changed.
 
 func errBeginningChanged(path string) error {
 	return fmt.Errorf("%q: %w: it has grown, and its beginning was written to", path, errChangedFile)
 }
 
-// grewTo reports whether a file has become longer. A stamp does not tell whether
-// somebody only appended to the file or also wrote to its beginning.
+// grewTo reports whether a file has become longer. A stamp does not show whether data was only appended or the
+// beginning was also overwritten.
 func grewTo(was, now chunker.Stamp) bool {
 	return now.Size > was.Size && now.Inode() == was.Inode()
 }
 
-// accept compares a file's stamp with the stamp that it had when it was announced.
+// accept compares a file's stamp with the stamp from its announcement.
 func (e *srcEntry) accept(f *chunker.File, now chunker.Stamp) error {
 	was := e.stamp
 	if now.Ino != was.Ino && f.NumberMayChange() {
@@ -53,7 +52,7 @@ func (e *srcEntry) readPart(f *chunker.File, buf []byte, off int64, direct bool)
 		return err
 	case errors.Is(err, chunker.ErrHoldsMore):
 		return nil
-	case errors.Is(err, chunker.ErrHoldsLess): // the file was cut off, and has grown since
+	case errors.Is(err, chunker.ErrHoldsLess): // the file was truncated, and has grown since
 		return io.ErrUnexpectedEOF
 	}
 	return err
@@ -82,8 +81,8 @@ func (e *srcEntry) checkSame(f *chunker.File, x *wire.Extent, buf []byte, p *wir
 	return nil
 }
 
-// readAgain reads a file of several extents again, and leaves the root for
-// commitExtent, which compares it with that of all extents. Blocks for the disk.
+// readAgain reads a file of several extents again, and leaves the root for commitExtent, which compares it with that of
+// all extents. It blocks for the disk.
 func (s *source) readAgain(t *flow.Turn, e *srcEntry) error {
 	t.Leave()
 	from := stat.Now()
@@ -96,8 +95,7 @@ func (s *source) readAgain(t *flow.Turn, e *srcEntry) error {
 	return err
 }
 
-// rootNow is the root of the entry's bytes as the file holds them now. It does not read
-// holes.
+// rootNow returns the root of the entry's bytes in the file's present state. It does not read holes.
 func (s *source) rootNow(f *chunker.File, e *srcEntry) (root manifest.Digest, err error) {
 	p := &s.Session.Terms
 	tree, buf := manifest.NewTree(p.Hash), make([]byte, p.PieceBytes)

@@ -21,9 +21,8 @@ func appendTo(path, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// A file that has grown between its announcement and its reading is copied as
-// long as it was, where that was asked for, as it is when it is read; one that changed
-// otherwise is not.
+// If the option is set, a file that has grown between its announcement and its reading is copied at its initial length,
+// with its content at the time of reading. A file that changed otherwise is not copied.
 func TestCopyGrowing(t *testing.T) {
 	xfer.OnHost(t)
 	for _, c := range []struct {
@@ -85,8 +84,8 @@ func TestCopyGrowing(t *testing.T) {
 	}
 }
 
-// One of many pieces is copied as long as it was when it was found, however often
-// it grows while it is read. If its beginning is written to then, it has changed.
+// A file of many pieces is copied at the length at which it was found, however often it grows while it is read. If its
+// beginning is overwritten meanwhile, it has changed.
 func TestCopyGrowingWhileRead(t *testing.T) { over(t, testCopyGrowingWhileRead) }
 
 func testCopyGrowingWhileRead(t *testing.T, w way) {
@@ -99,8 +98,7 @@ func testCopyGrowingWhileRead(t *testing.T, w way) {
 }
 
 func testGrowsWhileRead(t *testing.T, w way, push, written bool) {
-	// It grows as the source's device is given the second chunk: more than the slots hold
-	// is still to be read then.
+	// It grows when the source's device gets the second chunk: then more than the slots hold is still to be read.
 	var src, dst string
 	var posted atomic.Int64
 	appended := make(chan error, 1)

@@ -12,14 +12,12 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A file with several names in the tree is copied once, by the first name in the order
-// of paths. The other names are announced as links to that entry. Each end keeps a
-// table of the files whose names have not all come. Only this table grows with the
-// number of such files, so it is bounded.
+// A file with several names in the tree is copied once, by the first name in the order of paths. The other names are
+// announced as links to that entry. Each end keeps a table of the files whose names have not all come. Only this table
+// grows with the number of such files, so it is bounded.
 
-// maxLinkTableBytes bounds the table. Both ends count the same: for each file
-// linkGroupBytes and the length of the first name. A file for which the table has no
-// room is copied anew for every name.
+// maxLinkTableBytes bounds the table. Both ends count the same: for each file linkGroupBytes and the length of the
+// first name. A file for which the table has no room is copied again for every name.
 const (
 	maxLinkTableBytes = 64 << 20
 	linkGroupBytes    = 256
@@ -33,24 +31,23 @@ type linkGroup struct {
 	first manifest.Entry // as announced
 	left  uint64
 
-	// The source's announcer has these.
+	// The source's announcer owns these.
 	id     uint64
 	stamp  chunker.Stamp
 	expect manifest.Digest
 
 	// refused says, in a dry run at the sink, that the first name would not be copied.
 	refused bool
-	// stands says, at the sink, that the first name is kept as the same file. The other
-	// names become links to the file that is there.
+	// stands says, at the sink, that the first name is kept as the same file. The other names become links to the
+	// existing file.
 	stands bool
 
-	// The goroutine that settles entries in their order has these: the outcome of the
-	// first name.
+	// The goroutine that settles entries in their order owns these: the outcome of the first name.
 	copied  bool
 	outcome Outcome
 	root    manifest.Digest
 	at      chunker.Published // at the sink
-	pieces  spilledPieces     // used where a manifest is written
+	pieces  spilledPieces     // used if a manifest is written
 }
 
 // linkTable is the source's table. The announcer owns it.
@@ -186,12 +183,11 @@ func (k *sink) joinLinks(e *sinkEntry) error {
 		k.intake.linkBytes -= linkCost(g.first.Path)
 	}
 	e.group = g
-	e.last, e.AllocBytes = true, 0 // a link takes no data
+	e.last, e.AllocBytes = true, 0 // a link has no data
 	return nil
 }
 
-// bookNames books, at the source, the outcome of a file's first name. The other names
-// take what the first brought.
+// bookNames books, at the source, the outcome of a file's first name. The other names use the data of the first.
 func (e *srcEntry) bookNames(x *wire.Exception) error {
 	g := e.group
 	switch {
@@ -236,8 +232,7 @@ func (k *sink) makeLink(e *sinkEntry) {
 	e.Root, e.over = g.root, true
 }
 
-// keepNames notes that a file's first name is kept, and whether it is kept as the same
-// file.
+// keepNames records that a file's first name is kept, and whether it is kept as the same file.
 func (k *sink) keepNames(e *sinkEntry, same bool) {
 	if e.group == nil || e.isLink() {
 		return
@@ -260,7 +255,7 @@ func (g *linkGroup) errNotCopied(path string) error {
 	return fmt.Errorf("%q: it is another name of %q, which was not copied", path, g.first.Path)
 }
 
-// bookNames notes, at the sink, the outcome of a file's first name.
+// bookNames records, at the sink, the outcome of a file's first name.
 func (e *sinkEntry) bookNames(x *wire.Exception) {
 	if e.group == nil || e.isLink() {
 		return

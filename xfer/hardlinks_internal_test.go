@@ -24,8 +24,7 @@ func linkEntry(id uint64, path string, n wire.FileNames) *sinkEntry {
 	return e
 }
 
-// A hostile source can link to nothing but a file that it announced with names
-// to come, and only as that file.
+// A hostile source can link only to a file that it announced with further names, and only as that file.
 func TestNamesThatAreNone(t *testing.T) {
 	for name, tc := range map[string]struct {
 		flags  uint64
@@ -61,8 +60,7 @@ func TestNamesThatAreNone(t *testing.T) {
 	}
 }
 
-// A sink forgets a file with its last name, and a source that never ends one is
-// cut off before the table is too large.
+// A sink drops a file after its last name, and a source that never ends one is cut off before the table is too large.
 func TestNamesAreBounded(t *testing.T) {
 	k := linkSink(wire.FlagHardLinks)
 	for id := range uint64(3) {
@@ -93,8 +91,8 @@ type stableNumbers struct{}
 func (stableNumbers) AreOneFile(_, _ string, _ uint64) bool    { return true }
 func (stableNumbers) NumbersMayChange(_ string, _ uint64) bool { return false }
 
-// A source announces names as the sink wants them, and copies anew what has no
-// room in the table, or is not the same file any more.
+// A source announces names as the sink expects them, and copies again a file for which the table has no room, or that
+// is no longer the same file.
 func TestJoinNames(t *testing.T) {
 	table := linkTable{tree: stableNumbers{}}
 	k := linkSink(wire.FlagHardLinks)
@@ -129,7 +127,7 @@ func TestJoinNames(t *testing.T) {
 	if _, err := join(20, "x", changed); !errors.Is(err, errChangedFile) {
 		t.Errorf("a file that changed between its names: %v", err)
 	}
-	// The last file's other name never came, at neither end.
+	// The last file's other name never came, at either end.
 	if len(table.groups) != 1 || len(k.intake.links) != 1 || table.bytes != k.intake.linkBytes {
 		t.Errorf("%d files of %d bytes are remembered, %d of %d at the sink", len(table.groups), table.bytes, len(k.intake.links), k.intake.linkBytes)
 	}
@@ -139,7 +137,7 @@ func TestJoinNames(t *testing.T) {
 	}
 }
 
-// Digests come back as they were kept, whatever lies between.
+// Digests come back as they were stored, whatever lies between.
 func TestPieceSpill(t *testing.T) {
 	var s pieceSpill
 	defer s.close()

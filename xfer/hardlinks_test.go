@@ -10,10 +10,9 @@ import (
 	"gdrcp/xfer"
 )
 
-// Each name of a file is kept, or not, for what is there by that name. Of names
-// that are not, those of a file that is kept as the same become links to it, as
-// with rsync. Those of one that is kept otherwise fail: rsync sends them the
-// file, which goes by its first name only here.
+// Each name of a file is kept, or not, depending on what exists by that name. Names that are not kept become links to a
+// file that is kept as the same, as with rsync. If the file is kept for another reason, they fail: rsync sends them the
+// file, but here data is sent by the first name only.
 func TestHardLinksOfWhatIsKept(t *testing.T) { over(t, testHardLinksOfWhatIsKept) }
 
 func testHardLinksOfWhatIsKept(t *testing.T, w way) {

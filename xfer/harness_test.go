@@ -37,7 +37,7 @@ type served struct {
 	ends   []xfer.SessionEnd
 }
 
-// lastEnd waits for n sessions to have ended and returns the last.
+// lastEnd waits for n sessions to end and returns the last.
 func (s *served) lastEnd(t testing.TB, n int) xfer.SessionEnd {
 	t.Helper()
 	for end := time.Now().Add(rdmatest.Stretch(xfer.AbortWait)); time.Now().Before(end); {
@@ -54,8 +54,8 @@ func (s *served) lastEnd(t testing.TB, n int) xfer.SessionEnd {
 	return xfer.SessionEnd{}
 }
 
-// endOf waits for the session of that kind and path to have ended. Those before
-// it may end later: a server has something left to do when its client is gone.
+// endOf waits for the session of that kind and path to end. Earlier ones may end later: a server has some work left
+// when its client is gone.
 func (s *served) endOf(t testing.TB, what, path string) xfer.SessionEnd {
 	t.Helper()
 	for n := 1; ; n++ {
@@ -78,8 +78,8 @@ type way struct {
 	slow time.Duration
 }
 
-// leavesOut skips cases but those named over an emulated device, where copies
-// take their time, unless all are wanted.
+// leavesOut skips cases other than the named ones over an emulated device, where copies are slow, unless all are
+// wanted.
 func (w way) leavesOut(name string, but ...string) bool {
 	return w.slow > 1 && os.Getenv("GDRCP_TEST_FULL") != "1" && !slices.Contains(but, name)
 }
@@ -90,7 +90,7 @@ func (w way) client(f rdmatest.Faults) *xfer.Client {
 	return &xfer.Client{TCP: p, Verbs: p}
 }
 
-// options for a test over w. What was not copied is logged.
+// options returns options for a test over w. Entries that were not copied are logged.
 func (w way) options(t testing.TB) xfer.Options {
 	return xfer.Options{Recursive: true, Links: true, Transport: w.provider.Name(), Timeouts: w.timeouts(), Report: func(e xfer.Event) {
 		if e.Kind == xfer.EventFile && e.Outcome != xfer.Copied {
@@ -103,8 +103,8 @@ func (w way) timeouts() xfer.Timeouts {
 	return xfer.Timeouts{Handshake: rdmatest.Stretch(5 * w.slow * time.Second), Heartbeat: 200 * time.Millisecond, Silence: rdmatest.Stretch(max(5*time.Second, w.slow*time.Second)), Linger: w.slow * time.Second}
 }
 
-// ways lists the devices that GDRCP_TEST_RDMA names as device=address,…, as it
-// does in the bed, or else tcp: the host is where that is tested.
+// ways lists the devices that GDRCP_TEST_RDMA names as device=address,…, as in the bed, or else tcp, because the host
+// is tested there.
 func ways(t testing.TB) (all []way) {
 	list := os.Getenv("GDRCP_TEST_RDMA")
 	if list == "" {
@@ -126,8 +126,8 @@ func tcpWay(t testing.TB) way {
 	return way{"tcp", tcp.New(), netip.MustParseAddr("127.0.0.1"), 1}
 }
 
-// over runs a test on every way; of several devices, which are emulated, on the one that
-// the seed picks, or on none, unless all combinations are wanted.
+// over runs a test on every way. Of several devices, which are emulated, it uses the one that the seed picks, or none,
+// unless all combinations are wanted.
 func over(t *testing.T, test func(t *testing.T, w way)) {
 	all := ways(t)
 	if os.Getenv("GDRCP_TEST_FULL") != "1" {
@@ -184,9 +184,8 @@ func serve(t testing.TB, w way, change ...func(*xfer.ServerConfig)) *served {
 	return s
 }
 
-// randomBytes are others with each call. They are not the kernel's, of which an
-// emulated machine takes up to 10 s to make 20 MiB, nor made in Go, which the race
-// detector makes slow.
+// randomBytes returns different bytes with each call. They do not come from the kernel, which on an emulated machine
+// takes up to 10 s for 20 MiB, nor from Go code, which the race detector makes slow.
 func randomBytes(t testing.TB, n int) []byte {
 	t.Helper()
 	var seed [2 * aes.BlockSize]byte
@@ -212,7 +211,7 @@ func write(t testing.TB, path string, data []byte) {
 	}
 }
 
-// makeTree writes a tree that has a bit of everything.
+// makeTree writes a tree with entries of all kinds.
 func makeTree(t testing.TB, dir string) {
 	t.Helper()
 	write(t, filepath.Join(dir, "empty"), nil)
@@ -234,7 +233,7 @@ func makeTree(t testing.TB, dir string) {
 	}
 }
 
-// sameTree fails the test where two trees differ.
+// sameTree fails the test if two trees differ.
 func sameTree(t testing.TB, a, b string) {
 	t.Helper()
 	list := func(dir string) map[string]string {
@@ -275,8 +274,7 @@ func sameTree(t testing.TB, a, b string) {
 	}
 }
 
-// sameFile compares two files through buffers: memory for all that they hold costs the
-// race detector more than all else.
+// sameFile compares two files through buffers: memory for whole files costs the race detector more than anything else.
 func sameFile(t testing.TB, a, b string, buffers *[2][64 << 10]byte) bool {
 	t.Helper()
 	var open [2]*os.File
@@ -304,8 +302,7 @@ func sameFile(t testing.TB, a, b string, buffers *[2][64 << 10]byte) bool {
 	}
 }
 
-// onlyPartials fails the test where a copy that was cut off left something else than
-// partial files with their journals.
+// onlyPartials fails the test if a copy that was cut off left anything but partial files with their journals.
 func onlyPartials(t testing.TB, dir string) {
 	t.Helper()
 	partials := 0
@@ -323,7 +320,7 @@ func onlyPartials(t testing.TB, dir string) {
 	}
 }
 
-// noTemps fails the test where a copy left something that bears no final name.
+// noTemps fails the test if a copy left a file without its final name.
 func noTemps(t testing.TB, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(p string, _ fs.DirEntry, err error) error {
@@ -337,8 +334,7 @@ func noTemps(t testing.TB, dir string) {
 	}
 }
 
-// notPublished fails the test where a file of a copy that failed is there, under
-// its name or another.
+// notPublished fails the test if a file of a copy that failed exists, under its name or another.
 func notPublished(t testing.TB, root, path string) {
 	t.Helper()
 	onlyPartials(t, root)
@@ -347,14 +343,13 @@ func notPublished(t testing.TB, root, path string) {
 	}
 }
 
-// isHeader tells a chunk's header from its payload: payloads come with an
-// immediate.
+// isHeader distinguishes a chunk's header from its payload: payloads come with an immediate.
 func isHeader(p rdmatest.Posted) bool { return p.WR.Op == rdma.OpWrite }
 
 func isPayload(p rdmatest.Posted) bool { return p.WR.Op == rdma.OpWriteImm && p.WR.Len > 0 }
 
-// some damages the third, sixth and ninth of those that match: fewer times than
-// a chunk is sent again, whichever they hit.
+// some damages the third, sixth and ninth of those that match: fewer times than a chunk is sent again, whichever they
+// hit.
 func some(match func(rdmatest.Posted) bool) func(rdmatest.Posted) (int, bool) {
 	var seen atomic.Int64
 	return func(p rdmatest.Posted) (int, bool) {

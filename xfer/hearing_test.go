@@ -10,8 +10,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// A copy that stands still does not wait until a rail that is silent counts as lost: here
-// that would take half a minute.
+// A copy that has stopped does not wait until a silent rail counts as lost: here that would take half a minute.
 func TestSilentRailHoldsUpNoCopy(t *testing.T) {
 	t.Parallel()
 	w := tcpWay(t)
@@ -22,7 +21,7 @@ func TestSilentRailHoldsUpNoCopy(t *testing.T) {
 			t.Run(fmt.Sprintf("push %v, first %v", push, first), func(t *testing.T) {
 				t.Parallel()
 				s, o := twoRails(t, w, func(c *xfer.ServerConfig) { c.Timeouts = patient })
-				o.Timeouts, o.BytesPerSecond = patient, 12<<20 // the sink has little to say on its second rail
+				o.Timeouts, o.BytesPerSecond = patient, 12<<20 // the sink sends little on its second rail
 				var links linkOrder
 				f := rdmatest.Faults{Stall: func(p rdmatest.Posted) bool {
 					n, all := links.of(p)

@@ -14,8 +14,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// Holes of many files share chunks as far as their digests are cheap.
-// No byte of them travels, so this has nothing to do with devices.
+// Holes of many files share chunks as far as their digests are cheap. Their bytes are not sent, so this has nothing to
+// do with devices.
 func TestSparseFiles(t *testing.T) {
 	w := tcpWay(t)
 	for _, a := range []manifest.Algorithm{manifest.XXH3, manifest.BLAKE3} {
@@ -49,8 +49,8 @@ func TestSparseFiles(t *testing.T) {
 	}
 }
 
-// TestHolesOfFilesThatStand: a sparse file takes no more room than its data where a file stands
-// in its place, whatever that holds.
+// TestHolesOfFilesThatStand: a sparse file takes no more room than its data even if it replaces an existing file,
+// whatever that contains.
 func TestHolesOfFilesThatStand(t *testing.T) {
 	const mib, island = 1 << 20, 8 << 10
 	w := tcpWay(t)
@@ -61,7 +61,7 @@ func TestHolesOfFilesThatStand(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		stands []byte
-		full   bool // the file that stands there has no holes
+		full   bool // the existing file has no holes
 		set    func(o *xfer.Options)
 	}{
 		{"in place, the same", sparse, false, func(o *xfer.Options) { o.InPlace = true }},
@@ -112,7 +112,7 @@ func writeHoled(t *testing.T, path string, data []byte) {
 	}
 }
 
-// allocated is how many bytes a file has on its file system.
+// allocated returns how many bytes a file has allocated.
 func allocated(t *testing.T, path string) int64 {
 	t.Helper()
 	var st syscall.Stat_t

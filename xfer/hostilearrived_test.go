@@ -13,13 +13,13 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// arrivedBody is the body of wire.MsgArrived with so many nodes, whatever they are.
+// arrivedBody is the body of wire.MsgArrived with that many nodes, of arbitrary content.
 func arrivedBody(entry, pieces uint64, nodes int) []byte {
 	a := wire.Arrived{Entry: entry, Pieces: pieces, Nodes: make([]manifest.Digest, nodes)}
 	return a.Encode(manifest.XXH3)
 }
 
-// Whatever a hostile sink says that an earlier copy brought, the source's session ends.
+// Whatever a hostile sink claims that an earlier copy left, the source's session ends.
 func TestHostileSinkOfPartialFiles(t *testing.T) {
 	OnHost(t)
 	plan := func(upto uint64) message { return message{wire.MsgPlan, binary.AppendUvarint(nil, upto)} }
@@ -59,7 +59,7 @@ func TestHostileSinkOfPartialFiles(t *testing.T) {
 	}
 }
 
-// A hostile source cannot say that something arrived earlier that did not.
+// A hostile source cannot claim that something arrived earlier that did not.
 func TestHostileSourceOfPartialFiles(t *testing.T) {
 	OnHost(t)
 	const size = ResumeBytes + 1

@@ -20,10 +20,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// These tests speak the protocol by hand, to say what no gdrcp would say.
+// These tests speak the protocol by hand, to send what no gdrcp would send.
 
-// Whatever a hostile source says, its session ends, the server lives, and
-// nothing is published.
+// Whatever a hostile source sends, its session ends, the server lives, and nothing is published.
 func TestHostileSource(t *testing.T) { overHostile(t, testHostileSource) }
 
 func testHostileSource(t *testing.T, w hostileWay) {
@@ -40,7 +39,7 @@ func testHostileSource(t *testing.T, w hostileWay) {
 	}{
 		{"immediate never granted", func(ctx context.Context, p *puppet) error { return p.chunk(0, 1, 2, data, whole(0, data)) }},
 		{"slot used twice", func(ctx context.Context, p *puppet) error {
-			if err := p.chunk(1, 0, 1, data, whole(0, data)); err != nil { // out of turn: it stays in its slot
+			if err := p.chunk(1, 0, 1, data, whole(0, data)); err != nil { // out of turn: it remains in its slot
 				return err
 			}
 			return p.chunk(2, 0, 1, data, whole(0, data))
@@ -98,7 +97,7 @@ func testHostileSource(t *testing.T, w hostileWay) {
 		}},
 		{"messages beyond the window", func(ctx context.Context, p *puppet) error {
 			for range 10 * wire.ControlWindow {
-				p.Ctl.Mu.Lock() // the poller looks at it, too
+				p.Ctl.Mu.Lock() // the poller reads it, too
 				_, below := p.Ctl.Window.Unacked()
 				_, _ = p.Ctl.Window.Heard(uint32(below - 1))
 				p.Ctl.Mu.Unlock()
@@ -186,7 +185,7 @@ func TestUnbookedBytesAreNotPublished(t *testing.T) {
 	}
 }
 
-// Whatever a hostile sink says, the source's session ends and the server lives.
+// Whatever a hostile sink sends, the source's session ends and the server lives.
 func TestHostileSink(t *testing.T) { overHostile(t, testHostileSink) }
 
 func testHostileSink(t *testing.T, w hostileWay) {

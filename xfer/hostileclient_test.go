@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// hostileServing answers one client by hand: a welcome with a name of its own
-// choice, and then what say has to say as the source.
+// hostileServing answers one client by hand: a welcome with a name of its own choice, and then say's messages as the
+// source.
 func hostileServing(t *testing.T, name string, say func(ctx context.Context, p *puppet) error) Endpoint {
 	t.Helper()
 	return hostileWelcoming(t, func(h *wire.Hello) []byte {

@@ -17,7 +17,7 @@ func keyFileFlag(usage string, to *string) cli.Flag {
 	return &cli.StringFlag{Name: "key-file", Usage: "`FILE` " + usage + "; else $" + keyFileVariable + " names it", Destination: to}
 }
 
-// key reads the key that a user has named, by option or environment.
+// key reads the key that the user named by option or environment variable.
 func (p *program) key(file string) (trust.Key, error) {
 	file = cmp.Or(file, p.getenv(keyFileVariable))
 	if file == "" {

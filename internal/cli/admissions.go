@@ -17,9 +17,9 @@ import (
 // accessFileVariable names the access file if --access-file does not.
 const accessFileVariable = "GDRCP_ACCESS_FILE"
 
-// admissions says which clients a server admits, and to which directories: the keys of
-// an access file, or one key and one directory. The server can read them anew while it
-// runs.
+// admissions holds the clients that a server admits and the directories that each may
+// access: either the keys of an access file, or one key and one directory. The server
+// can reload them while it runs.
 type admissions struct {
 	accessFile    string // or
 	keyFile, root string
@@ -29,8 +29,8 @@ type admissions struct {
 	otherSecretFiles []string
 
 	keys atomic.Pointer[map[string]xfer.Admission]
-	// dirs are the directories that the keys open, and names is how many names the file
-	// of the keys has.
+	// dirs are the directories that the keys open. names is the number of names (hard
+	// links) of the key file.
 	dirs  *served.Set
 	names int
 }
@@ -44,9 +44,9 @@ func (a *admissions) Find(id string) (xfer.Admission, bool) {
 	return found, ok
 }
 
-// read reads the files and opens the directories that keys open. After an error the old
-// directories stay. Otherwise the caller closes the old ones by old.Close(a.dirs) when
-// no session needs them.
+// read reads the files and opens the directories that the keys open. If it fails, the
+// old directories remain in use. Otherwise the caller closes the old ones with
+// old.Close(a.dirs) when no session needs them.
 func (a *admissions) read() (old *served.Set, err error) {
 	permits, err := a.permits()
 	if err != nil {
@@ -54,7 +54,7 @@ func (a *admissions) read() (old *served.Set, err error) {
 	}
 	wanted := make([]served.Want, 0, len(permits))
 	for _, p := range permits {
-		// Before --read-only was given, a client may have left a link there.
+		// A client may have left a link there before --read-only was given.
 		wanted = append(wanted, served.Want{Key: p.ID, Path: p.Root, Writable: !p.ReadOnly})
 	}
 	dirs, err := served.Hold(wanted, a.dirs)
@@ -87,8 +87,8 @@ func (a *admissions) close() { a.dirs.Close(nil) }
 // secretFile returns the file of the keys.
 func (a *admissions) secretFile() string { return cmp.Or(a.accessFile, a.keyFile) }
 
-// guard checks that no client reaches a file with secrets, and returns how many names
-// the file of the keys has.
+// guard checks that no client can access a file with secrets. It returns the number of
+// names of the key file.
 func (a *admissions) guard(dirs *served.Set) (names int, err error) {
 	if names, err = dirs.Guard(a.secretFile()); err == nil {
 		for _, file := range a.otherSecretFiles {
@@ -115,7 +115,7 @@ func (a *admissions) permits() ([]trust.Permit, error) {
 	return access.Permits(), nil
 }
 
-// describe says what is served, for messages.
+// describe returns a description of what is served, for messages.
 func (a *admissions) describe() string {
 	if a.accessFile == "" {
 		return args.Quote(a.root)
@@ -123,8 +123,8 @@ func (a *admissions) describe() string {
 	return fmt.Sprintf("%s of %s", count(int64(len(*a.keys.Load())), "key", "keys"), args.Quote(a.accessFile))
 }
 
-// warnings returns, for the person who runs the server, what is odd about the
-// directories that keys open.
+// warnings returns what is unusual about the directories that keys open, for the person
+// who runs the server.
 func (a *admissions) warnings() (texts []string) {
 	keys, why := a.dirs.Missing()
 	for i, key := range keys {
@@ -144,7 +144,7 @@ func (a *admissions) warnings() (texts []string) {
 	return texts
 }
 
-// newAdmissions reads which clients are admitted, by the options or else the environment.
+// newAdmissions reads which clients are admitted, from the options or else from the environment.
 func (s *serveRun) newAdmissions() (*admissions, error) {
 	switch {
 	case s.accessFile != "" && (s.root != "" || s.keyFile != ""):
@@ -174,7 +174,7 @@ func (s *serveRun) newAdmissions() (*admissions, error) {
 	return a.readFirst()
 }
 
-// readFirst reads the files at the start.
+// readFirst reads the files when the server starts.
 func (a *admissions) readFirst() (*admissions, error) {
 	if _, err := a.read(); err != nil {
 		return nil, err
@@ -182,8 +182,8 @@ func (a *admissions) readFirst() (*admissions, error) {
 	return a, nil
 }
 
-// handleSignals keeps the service manager informed, and reads the keys anew at each
-// SIGHUP, until ctx ends.
+// handleSignals keeps the service manager informed and reloads the keys at each SIGHUP,
+// until ctx ends.
 func (s *serveRun) handleSignals(ctx context.Context, server *xfer.Server) {
 	manager := notifier{s.getenv("NOTIFY_SOCKET")}
 	s.tellError(manager.ready())
@@ -200,15 +200,15 @@ func (s *serveRun) handleSignals(ctx context.Context, server *xfer.Server) {
 	}
 }
 
-// tellError prints an error, unless it is nil, after which the server goes on.
+// tellError prints an error that does not end the server. It ignores nil.
 func (s *serveRun) tellError(err error) {
 	if err != nil {
 		s.console.line("gdrcp: %s", lineOf(err))
 	}
 }
 
-// reload applies the present content of the files. After an error the former content
-// stays in force.
+// reload applies the current content of the files. If that fails, the previous content
+// remains in force.
 func (s *serveRun) reload(server *xfer.Server) {
 	old, err := s.admissions.read()
 	if err != nil {

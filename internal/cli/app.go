@@ -11,13 +11,13 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// app returns the command line in cli's form. Copying is a command like the others
-// there, but users cannot name it.
+// app returns the command line in cli's form. There, copying is a command like the
+// others, but users cannot name it.
 func (p *program) app() *cli.App {
 	app := &cli.App{
 		Name: "gdrcp", Version: p.versionText(), Writer: p.stdout, ErrWriter: p.stderr,
 		HideHelp: true, HideVersion: true, HideHelpCommand: true, DisableSliceFlagSeparator: true,
-		// RunContext returns errors; nothing exits or prints before.
+		// RunContext returns errors. It must neither exit nor print before that.
 		ExitErrHandler: func(*cli.Context, error) {},
 	}
 	app.Commands = []*cli.Command{p.copyCommand(), p.serveCommand(), p.manifestCommand(), p.devicesCommand(), p.cleanCommand(), p.benchCommand(), p.keyCommand(), p.completionCommand(), p.manPagesCommand(), p.referenceCommand(), p.farEndCommand()}

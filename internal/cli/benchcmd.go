@@ -28,7 +28,7 @@ type benchRun struct {
 	wire    wireOptions
 	keyFile string
 	bytes   int64
-	hashes  []manifest.Algorithm // 0: none
+	hashes  []manifest.Algorithm // empty: none
 	rounds  int
 	disk    string // the directory to measure, or empty
 	json    bool
@@ -36,8 +36,8 @@ type benchRun struct {
 	console   *console
 	events    *events
 	table     *tabwriter.Writer
-	connected bool // a session of the current measurement stood
-	linkTold  bool // the transport was reported
+	connected bool // the current measurement had a session
+	linkTold  bool // the transport has been reported
 }
 
 func (p *program) benchCommand() *cli.Command {
@@ -60,7 +60,7 @@ With --disk DIR it first writes a file in DIR, syncs it and reads it back from t
 	}
 }
 
-// hashList reads digests separated by commas.
+// hashList parses digests separated by commas.
 func hashList(to *[]manifest.Algorithm) *checkedValue {
 	return &checkedValue{set: func(s string) error {
 		*to = nil
@@ -127,7 +127,7 @@ func (b *benchRun) measure(ctx context.Context, operands []string) error {
 	}
 	b.table = tabwriter.NewWriter(b.stdout, 0, 0, 2, ' ', 0)
 	all, err := b.bandwidths(ctx, t.endpoint, o)
-	// Print the measurements from before an error, too.
+	// If there was an error, print the measurements made before it, too.
 	if err = errors.Join(err, b.table.Flush()); err != nil {
 		return err
 	}
@@ -169,12 +169,12 @@ type bandwidthEvent struct {
 	Slots      int     `json:"slots"`
 	QPs        int     `json:"qps"`
 	Imm        string  `json:"imm"`
-	// What it cost each end.
+	// LocalCost and RemoteCost are what the measurement cost each end.
 	LocalCost  *costField `json:"local_cost"`
 	RemoteCost *costField `json:"remote_cost,omitempty"`
 }
 
-// bandwidths measures with each digest, of which there is one at least.
+// bandwidths measures with each digest; there is at least one.
 func (b *benchRun) bandwidths(ctx context.Context, ep xfer.Endpoint, o xfer.Options) (all []*xfer.Bandwidth, err error) {
 	defer func() { b.tellTimes(all) }()
 	for _, h := range b.hashes {
@@ -205,7 +205,7 @@ func (b *benchRun) tellBandwidth(r *xfer.Bandwidth) {
 		sizeText(int64(l.ChunkBytes)), l.Slots, l.QPs, l.Imm, perGiBText(&r.LocalCost, r.Bytes), perGiBText(r.RemoteCost, r.Bytes))
 }
 
-// tellTimes prints, below the bandwidths, where the time of each end went.
+// tellTimes prints how each end spent its time, below the bandwidths.
 func (b *benchRun) tellTimes(all []*xfer.Bandwidth) {
 	if b.json || len(all) == 0 {
 		return
@@ -234,8 +234,7 @@ type latencyEvent struct {
 	MinUs     float64 `json:"min_us"`
 }
 
-// latencies measures round trips, and again over TCP unless that is the transport
-// anyway.
+// latencies measures round trips, and repeats that over TCP unless TCP is the transport anyway.
 func (b *benchRun) latencies(ctx context.Context, ep xfer.Endpoint, o xfer.Options, transport string) error {
 	if b.rounds == 0 {
 		return nil
@@ -254,7 +253,7 @@ func (b *benchRun) latencies(ctx context.Context, ep xfer.Endpoint, o xfer.Optio
 	o.Transport, o.Require, o.Rail, o.MoreRails, o.RemoteRail, b.connected = "tcp", "", "", nil, "", false
 	results, err = b.client().BenchLatency(ctx, ep, b.rounds, o)
 	if err != nil && !b.connected && ctx.Err() == nil {
-		// A server may offer only verbs: then there is nothing to compare with.
+		// A server may offer only verbs. Then there is nothing to compare with.
 		b.console.line("gdrcp: no comparison with tcp: %s", lineOf(err))
 		return nil
 	}

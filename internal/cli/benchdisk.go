@@ -20,7 +20,7 @@ type diskEvent struct {
 	ReadFromCache bool    `json:"read_from_cache"`
 }
 
-// slowerEvent says which of disk and wire is the slower, for each direction.
+// slowerEvent reports whether disk or wire is the slower, for each direction.
 type slowerEvent struct {
 	Event       string  `json:"event"`
 	WireMiBPerS float64 `json:"wire_mib_per_s"`
@@ -28,7 +28,7 @@ type slowerEvent struct {
 	Source      string  `json:"as_source"`
 }
 
-// disks measures the directory of --disk. It returns nil where none is named.
+// disks measures the directory of --disk. It returns nil if --disk was not given.
 func (b *benchRun) disks(ctx context.Context) (*xfer.DiskRates, error) {
 	if b.disk == "" {
 		return nil, nil
@@ -56,8 +56,8 @@ func (b *benchRun) disks(ctx context.Context) (*xfer.DiskRates, error) {
 	return d, err
 }
 
-// tellSlower says which of disk and wire holds a copy up. A copy makes digests, so the
-// slowest bandwidth that was measured counts.
+// tellSlower prints whether disk or wire limits a copy. A copy computes digests, so use
+// the slowest bandwidth that was measured.
 func (b *benchRun) tellSlower(d *xfer.DiskRates, all []*xfer.Bandwidth) {
 	if d == nil || len(all) == 0 {
 		return

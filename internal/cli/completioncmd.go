@@ -22,7 +22,7 @@ func (p *program) completionCommand() *cli.Command {
 
 func (p *program) writeCompletion(_ context.Context, operands []string) error {
 	p.onlyPrints = true
-	if len(operands) > 1 && operands[0] == "words" { // by a script
+	if len(operands) > 1 && operands[0] == "words" { // called by a completion script
 		from, found := cmdline.Complete(describe(p.app()), operands[1:])
 		fmt.Fprintln(p.stdout, from)
 		for _, c := range found {

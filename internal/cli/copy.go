@@ -28,22 +28,22 @@ type copyRun struct {
 	ssh                  sshOptions
 	wire                 wireOptions
 	quiet, verbose, json bool
-	progress             bool // shown without a terminal, too
-	noProgress           bool // not shown on a terminal either
-	stats                bool // printed at the end
+	progress             bool // show it even without a terminal
+	noProgress           bool // do not show it on a terminal either
+	stats                bool // print statistics at the end
 	noOps                rsyncNoOps
 
-	stream         *chunker.Pipe // this end's, if SRC or DST is -
+	stream         *chunker.Pipe // the local end's, if SRC or DST is -
 	console        *console
 	events         *events // nil without --json
 	retries        int
-	maxMemoryBytes int64  // of this end's slots; 0: no bound
+	maxMemoryBytes int64  // for the local slots; 0: no limit
 	logName        string // of --log-file, or empty
 	log            *logFile
 	ends           endNames
-	tally          *xfer.Tally                // of the copy, once it has begun
+	tally          *xfer.Tally                // of the copy; nil before it has begun
 	needing        sync.Mutex                 // guards need
-	need           xfer.Load                  // of memory, by this end
+	need           xfer.Load                  // memory needed by this end
 	railLost       atomic.Bool                // a rail was lost in this copy
 	place          atomic.Pointer[xfer.Place] // nil before the engine has reported it
 }
@@ -102,22 +102,21 @@ func (c *copyRun) perform(ctx context.Context, operands []string) error {
 	return &exitCodeError{code}
 }
 
-// errInPlace says what a copy in place may leave when it does not come to its end.
+// errInPlace reports what an interrupted copy in place may leave.
 var errInPlace = errors.New("a file that was being written in place may be partly old and partly new")
 
-// theSameAgain is the command that goes on with most copies.
+// theSameAgain describes the command that resumes most copies.
 const theSameAgain = "the same command again"
 
-// withHowToGoOn adds to the error of a copy that was cut off how to go on with it, if there
-// is something to say: a large file may have arrived in part, or the same command would
-// copy to another place, because DST may be there by now. A key that is refused now would be
-// refused again.
+// withHowToGoOn adds to the error of an interrupted copy how to resume it, if there is something to
+// say: a large file may have arrived in part, or repeating the command would copy to a different
+// place because DST may now exist. A key that is refused now would be refused again.
 func (c *copyRun) withHowToGoOn(err error, operands []string) error {
 	if c.tally == nil || c.options.DryRun || codeOf(err) != exitError || errors.Is(err, xfer.ErrKey) || errors.Is(err, trust.ErrRefused) {
 		return err
 	}
 	again, done := c.again(operands), c.tally.Snapshot()
-	// DST comes before its contents, so where a copy was cut off, nothing need have arrived.
+	// DST is created before its contents, so an interrupted copy may have left DST without content.
 	resumes, begun := done.ResumableBytes > 0, done.WireBytes > 0 || done.Files > 0 || isCutOff(err)
 	if !resumes && (again == theSameAgain || !begun) {
 		return err
@@ -125,13 +124,13 @@ func (c *copyRun) withHowToGoOn(err error, operands []string) error {
 	return &resumableError{err, again, resumes}
 }
 
-// isCutOff reports whether a copy was ended from outside, wherever it was, and not refused.
+// isCutOff reports whether a copy was interrupted from outside, at any point, and not refused.
 func isCutOff(err error) bool {
 	return xfer.Classify(err) == xfer.ClassStopped || errors.Is(err, xfer.ErrStalled)
 }
 
-// again says which command goes on with this copy. A tree that became DST is there by
-// now: the same command would make a second one in it.
+// again returns the command that resumes this copy. If DST was created as the copy of a
+// tree, the same command would create a second tree inside it.
 func (c *copyRun) again(operands []string) string {
 	p := c.place.Load()
 	if p == nil || p.Inside || p.Single || p.Name == "" || p.Name == "." || c.options.Whole {
@@ -144,8 +143,8 @@ func (c *copyRun) again(operands []string) string {
 	return fmt.Sprintf("the command again with %s in place of %s", args.Quote(strings.TrimSuffix(source, "/")+"/."), args.Quote(source))
 }
 
-// copy runs the engine, with a bar if there is a terminal for it. A copy between two
-// other hosts has no summary: one of them has printed it.
+// copy runs the engine, with a progress bar if there is a terminal for it. A copy
+// between two other hosts has no summary here, because one of the hosts has printed it.
 func (c *copyRun) copy(ctx context.Context, operands []string) (*xfer.Summary, error) {
 	if c.quiet && c.verbose {
 		return nil, args.UsageErrorf("--quiet and --verbose exclude each other")
@@ -208,8 +207,8 @@ func (c *copyRun) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 	}
 	c.tally = &xfer.Tally{}
 	o.Started, o.Timeouts, o.Tally, o.Report = c.started, c.timeouts, c.tally, c.report
-	c.checkedStdout.patience = readerPatience // it has events
-	if o.Stall > 0 {                          // wait for readers for less time than the engine has
+	c.checkedStdout.patience = readerPatience // events are written to it
+	if o.Stall > 0 {                          // give readers less time than the engine has
 		for _, out := range []*output{c.checkedStdout, c.checkedStderr, c.log.output()} {
 			out.patience = min(readerPatience, o.Stall/2)
 		}
@@ -241,7 +240,8 @@ func (c *copyRun) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 	return c.withServer(ctx, p, o)
 }
 
-// needs makes room in the heap for rings of so many slots: two of them where both ends are here.
+// needs makes room in the heap for rings of that many slots, or for two of them if both
+// ends are in this process.
 func (c *copyRun) needs(slots int) {
 	c.needing.Lock()
 	defer c.needing.Unlock()
@@ -251,14 +251,14 @@ func (c *copyRun) needs(slots int) {
 	}
 }
 
-// report takes the engine's events, from several goroutines at once.
+// report handles the engine's events. Several goroutines may call it concurrently.
 func (c *copyRun) report(e xfer.Event) {
 	switch e.Kind {
 	case xfer.EventPlaced:
 		c.place.Store(e.Place)
 	case xfer.EventConnected:
 		c.limitCPUs(e.Link.Transport)
-		c.needs(e.Link.Slots) // a fast link has more
+		c.needs(e.Link.Slots) // a fast link has more slots
 	case xfer.EventDeleted:
 		c.log.event(&e)
 		c.reportDeleted(&e)
@@ -336,8 +336,8 @@ func (c *copyRun) reportJSON(e xfer.Event) {
 	}
 }
 
-// tellLink says which way the data takes if that is unexpected, and with -v everything
-// about it: why it goes through ssh, or over TCP although there is an RDMA device.
+// tellLink prints how the data is transferred if that is unexpected, for example through ssh, or
+// over TCP although there is an RDMA device. With -v it prints everything about the link.
 func (c *copyRun) tellLink(l *xfer.Link) {
 	auto := c.options.Transport == "" || c.options.Transport == "auto"
 	switch {
@@ -351,7 +351,7 @@ func (c *copyRun) tellLink(l *xfer.Link) {
 	}
 	if c.verbose {
 		text := fmt.Sprintf("from %s to %s, %s, %s", l.Local, l.Remote, count(int64(l.QPs), "queue pair", "queue pairs"), ringText(l.Slots, l.ChunkBytes))
-		if l.Imm != rdma.ImmUnknown { // tcp knows this once it has sent one: then the summary says it
+		if l.Imm != rdma.ImmUnknown { // tcp knows this only after it has sent one; the summary reports it
 			text += ", " + l.Imm.String()
 		}
 		text += wireText(c.options.Wire)

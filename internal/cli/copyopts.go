@@ -6,7 +6,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// flags are the options of a copy, by topic.
+// flags returns the options of a copy, by topic.
 func (c *copyRun) flags() []cli.Flag {
 	o := &c.options
 	return slices.Concat(

@@ -8,9 +8,9 @@ import (
 	"gdrcp/xfer"
 )
 
-// costField is what a copy, or a bench, cost one end. Times are in seconds.
+// costField is what a copy or a bench cost one end. Times are in seconds.
 type costField struct {
-	// CPUSeconds is left out where the other end's field has the time of both ends.
+	// CPUSeconds is omitted if the other end's field has the time of both ends.
 	CPUSeconds       float64 `json:"cpu_seconds,omitempty"`
 	CPUSecondsPerGiB float64 `json:"cpu_seconds_per_gib,omitempty"`
 	CPUShared        bool    `json:"cpu_shared,omitempty"`
@@ -22,7 +22,7 @@ type costField struct {
 	SyncSeconds      float64 `json:"sync_seconds"`
 }
 
-// costFieldOf returns nil for an end that told nothing. bytes are what was moved.
+// costFieldOf returns nil for an end that reported nothing. bytes is the number of bytes moved.
 func costFieldOf(c *xfer.Cost, bytes int64) *costField {
 	if c == nil {
 		return nil
@@ -33,17 +33,17 @@ func costFieldOf(c *xfer.Cost, bytes int64) *costField {
 	}
 }
 
-// costFields are the costs of both ends of a copy.
+// costFields returns the costs of both ends of a copy.
 func costFields(s *xfer.Summary) (local, remote *costField) {
 	local, remote = costFieldOf(&s.LocalCost, movedBytes(s)), costFieldOf(s.RemoteCost, movedBytes(s))
 	local.CPUBothEnds = s.OneProcess
 	return local, remote
 }
 
-// movedBytes are the bytes of a copy that this run of it moved or compared.
+// movedBytes returns the number of bytes that this run of a copy moved or compared.
 func movedBytes(s *xfer.Summary) int64 { return s.Bytes - s.ResumedBytes }
 
-// perGiB is the processor time for each GiB, in seconds. It is 0 where no byte was moved.
+// perGiB returns the processor time for each GiB, in seconds. It is 0 if no bytes were moved.
 func perGiB(c *xfer.Cost, bytes int64) float64 {
 	if bytes <= 0 {
 		return 0
@@ -51,7 +51,7 @@ func perGiB(c *xfer.Cost, bytes int64) float64 {
 	return c.CPU.Seconds() / (float64(bytes) / (1 << 30))
 }
 
-// costText says what a copy cost the two ends, and where their time went.
+// costText returns what a copy cost the two ends, and how they spent their time.
 func costText(s *xfer.Summary) string {
 	here, there := "here", "there"
 	if s.OneProcess {
@@ -79,7 +79,7 @@ func costText(s *xfer.Summary) string {
 	return text
 }
 
-// waitsText says what an end waited for, and leaves out what took none.
+// waitsText returns what an end waited for. It omits anything that took no time.
 func waitsText(c *xfer.Cost) string {
 	if c == nil {
 		return ""
@@ -96,11 +96,12 @@ func waitsText(c *xfer.Cost) string {
 	return strings.Join(waits, ", ")
 }
 
-// perGiBFrom is from how many bytes on processor time is told for each GiB. Of less, what
-// it takes to begin and to end is the most.
+// perGiBFrom is the number of bytes from which processor time is reported for each GiB.
+// With fewer bytes, the cost of starting and ending dominates.
 const perGiBFrom = 64 << 20
 
-// perGiBText is for a table. A star stands with what is a share beside other copies.
+// perGiBText returns the cost for a table. A star marks a share of a cost that several
+// copies caused together.
 func perGiBText(c *xfer.Cost, bytes int64) string {
 	switch {
 	case c == nil:

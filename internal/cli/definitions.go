@@ -28,7 +28,7 @@ func describe(app *cli.App) *cmdline.Program {
 	return p
 }
 
-// describeCommand describes a command, which is called by the words of its title.
+// describeCommand describes a command. title is the words that call it.
 func describeCommand(c *cli.Command, title string) cmdline.Command {
 	_, words, _ := strings.Cut(title, " ")
 	d := cmdline.Command{
@@ -68,9 +68,8 @@ func helpFlags() []cli.Flag {
 	)
 }
 
-// describeOption describes an option, unless it is hidden. The words of its usage in
-// back quotes name its value. At the beginning of the usage they are not part of the
-// text.
+// describeOption describes an option, unless it is hidden. Words in back quotes in its
+// usage name its value. At the beginning of the usage they are not part of the text.
 func describeOption(f cli.Flag) (cmdline.Option, bool) {
 	doc, ok := f.(cli.DocGenerationFlag)
 	if hidden, canHide := f.(cli.VisibleFlag); !ok || canHide && !hidden.IsVisible() {
@@ -94,8 +93,8 @@ func describeOption(f cli.Flag) (cmdline.Option, bool) {
 	return o, true
 }
 
-// versionDate returns when the running version was committed, if the program was built
-// from a checkout. So a page that is made twice is the same both times.
+// versionDate returns the commit date of the running version if the program was built
+// from a checkout, so that pages do not depend on when they are generated.
 func versionDate() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -111,7 +110,7 @@ func versionDate() string {
 	return ""
 }
 
-// exitCodes are the exit codes for people.
+// exitCodes returns the exit codes for the documentation.
 func exitCodes() []cmdline.Item {
 	return []cmdline.Item{
 		{Term: strconv.Itoa(exitOK), Text: "ok"},
@@ -124,7 +123,7 @@ func exitCodes() []cmdline.Item {
 	}
 }
 
-// environment lists every variable that gdrcp reads, for people.
+// environment returns every variable that gdrcp reads, for the documentation.
 func environment() []cmdline.Item {
 	return []cmdline.Item{
 		{Term: "GDRCP_ACCESS_FILE", Text: "the access file, unless --access-file names one"},
@@ -141,7 +140,7 @@ func environment() []cmdline.Item {
 	}
 }
 
-// examples returns the examples of a command, by its words.
+// examples returns the examples of a command, given by its words.
 func examples(command string) []cmdline.Item {
 	switch command {
 	case "":

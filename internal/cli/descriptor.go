@@ -12,9 +12,9 @@ import (
 	"gdrcp/internal/fsys"
 )
 
-// descriptorAt returns which of this process's own descriptors a path leads to: /dev/stdout,
-// /dev/fd/N, /proc/self/fd/N, or a link to one. Such a name cannot be replaced, and opening it
-// again begins anew in a file, and fails for a socket.
+// descriptorAt returns which of this process's own descriptors a path refers to: /dev/stdout,
+// /dev/fd/N, /proc/self/fd/N, or a link to one. Such a name cannot be replaced. Opening it again
+// would start at the beginning of a file, and would fail for a socket.
 func descriptorAt(path string) (fd int, is bool) {
 	own := fmt.Sprintf("/proc/%d/fd", os.Getpid())
 	for range fsys.MaxLinks {
@@ -40,7 +40,8 @@ func descriptorAt(path string) (fd int, is bool) {
 	return 0, false
 }
 
-// writableDescriptor is descriptorAt for a DST. That of a directory is a path like any other.
+// writableDescriptor is descriptorAt for a DST. A descriptor of a directory is treated
+// as an ordinary path.
 func writableDescriptor(dst string) (fd int, is bool, err error) {
 	if fd, is = descriptorAt(dst); !is {
 		return 0, false, nil
@@ -55,7 +56,7 @@ func writableDescriptor(dst string) (fd int, is bool, err error) {
 	return fd, true, nil
 }
 
-// isStandardOutput reports whether a DST stands for standard output.
+// isStandardOutput reports whether a DST means standard output.
 func isStandardOutput(dst string) bool {
 	fd, is := descriptorAt(dst)
 	return dst == streamName || is && fd == 1

@@ -56,7 +56,7 @@ func (p *program) devices(operands []string, asJSON bool) error {
 	return errors.Join(p.gpuDevices(devices, nil), err)
 }
 
-// firstProblem returns the error of a list of devices of which none is usable.
+// firstProblem returns an error from a list of devices if none of them is usable.
 func firstProblem(devices []rdma.Device) error {
 	var problem error
 	for _, d := range devices {

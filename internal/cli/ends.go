@@ -9,11 +9,11 @@ import (
 	"gdrcp/xfer"
 )
 
-// endNames are the names of a copy's ends for its user.
+// endNames are the names of a copy's two ends in messages.
 type endNames struct{ here, there string }
 
-// ends names the ends of a plan, or of a copy that another host has asked for:
-// its user is at neither of them.
+// ends names the ends of a plan, or of a copy that another host asked for and whose
+// user is at neither end.
 func (p *plan) ends(relayed *remote.Run) endNames {
 	switch {
 	case relayed != nil:
@@ -28,7 +28,7 @@ func (p *plan) ends(relayed *remote.Run) endNames {
 	return endNames{"here", "at " + p.endpoint.String()}
 }
 
-// text returns the text of an entry's event, with the name of its end.
+// text returns the text of an entry's event, with the name of the end.
 func (n endNames) text(e *xfer.Event) string {
 	text := printable.Text(e.Text)
 	switch e.End {
@@ -40,7 +40,7 @@ func (n endNames) text(e *xfer.Event) string {
 	return text
 }
 
-// placedError is an error with the hosts that it is about in its text.
+// placedError is an error whose text names the hosts that it is about.
 type placedError struct {
 	error
 	text string
@@ -49,8 +49,8 @@ type placedError struct {
 func (p *placedError) Error() string { return p.text }
 func (p *placedError) Unwrap() error { return p.error }
 
-// nameHosts names the hosts in the error of a copy that another host has asked for: its user
-// knows neither the addresses of the second host, nor that an error is of the first.
+// nameHosts adds host names to the error of a copy that another host asked for. Its user knows
+// neither the addresses of the second host nor which host the error is about.
 func nameHosts(err error, relayed *remote.Run) error {
 	var texts []string
 	for _, part := range split(err) {
@@ -60,7 +60,7 @@ func nameHosts(err error, relayed *remote.Run) error {
 		}
 		text := lineOf(part)
 		for _, a := range relayed.Addresses {
-			// Elsewhere in the text the address is what there is to know.
+			// Elsewhere in the text the address is the information that the user needs.
 			if rest, ok := strings.CutPrefix(text, a.Addr.String()+": "); ok {
 				text = relayed.To + ": " + rest
 			}
@@ -75,7 +75,7 @@ func nameHosts(err error, relayed *remote.Run) error {
 	return &placedError{err, strings.Join(texts, "; ")}
 }
 
-// endOf is the end that an event is about.
+// endOf returns the end that an event is about.
 func endOf(remote bool) xfer.End {
 	if remote {
 		return xfer.OtherEnd
@@ -83,7 +83,7 @@ func endOf(remote bool) xfer.End {
 	return xfer.ThisEnd
 }
 
-// endText names an end in events.
+// endText returns an end's name for events.
 func endText(end xfer.End) string {
 	switch end {
 	case xfer.ThisEnd:
@@ -94,7 +94,7 @@ func endText(end xfer.End) string {
 	return ""
 }
 
-// afreshText says why a later attempt does not continue the earlier ones.
+// afreshText explains why a later attempt does not continue the earlier ones.
 func (n endNames) afreshText(e *xfer.Event) string {
 	end := n.here
 	if e.Remote {

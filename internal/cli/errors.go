@@ -30,7 +30,7 @@ const (
 	exitInterrupted = 130
 )
 
-// exitCodeError is the exit code of an outcome of which the user has been told everything: there is
+// exitCodeError is the exit code of an outcome that was already reported: there is
 // nothing more to print.
 type exitCodeError struct{ code int }
 
@@ -44,7 +44,7 @@ type hintedError struct {
 
 func (h *hintedError) Unwrap() error { return h.error }
 
-// resumableError ends a copy that another command, which again tells, goes on with.
+// resumableError ends a copy that the command again can resume.
 type resumableError struct {
 	error
 	again   string
@@ -53,7 +53,7 @@ type resumableError struct {
 
 func (r *resumableError) Unwrap() error { return r.error }
 
-// hint tells how to go on where the copy was cut off, or to the same place.
+// hint says how to resume the copy, or how to copy to the same place.
 func (r *resumableError) hint() string {
 	if !r.resumes {
 		return "run " + r.again + ": it copies to where this copy did"
@@ -61,14 +61,13 @@ func (r *resumableError) hint() string {
 	return "run " + r.again + ": it goes on where this copy was cut off"
 }
 
-// failure is an error as the user sees it: a line, at most one hint, a code.
+// failure is an error as the user sees it: a line, at most one hint, and an exit code.
 type failure struct {
 	text, hint string
 	code       int
 }
 
-// explain makes an error ready for the user. interrupted says that the user
-// ended the program.
+// explain prepares an error for the user. interrupted means that the user ended the program.
 func explain(err error, interrupted bool) failure {
 	var told *exitCodeError
 	if errors.As(err, &told) {
@@ -94,8 +93,8 @@ func codeOf(err error) int {
 	if u := (*unconfirmedError)(nil); errors.As(err, &u) {
 		return u.code
 	}
-	// A peer's announcements obey the same rules as a manifest, but a fault in them is
-	// no bad manifest.
+	// A peer's announcements obey the same rules as a manifest, but an error in them
+	// does not mean a bad manifest.
 	if isBadManifest(err) && !errors.Is(err, xfer.ErrProtocol) {
 		return exitIntegrity
 	}
@@ -113,7 +112,7 @@ func codeOf(err error) int {
 	return exitError
 }
 
-// isBadManifest reports whether the error is about a faulty manifest.
+// isBadManifest reports whether the error is about an invalid manifest.
 func isBadManifest(err error) bool {
 	for _, kind := range []error{
 		manifest.ErrFormat, manifest.ErrTruncated, manifest.ErrVersion, manifest.ErrOrder, manifest.ErrRoot, manifest.ErrPath, manifest.ErrEntry,
@@ -125,8 +124,7 @@ func isBadManifest(err error) bool {
 	return false
 }
 
-// lineOf returns an error in one line. Joined errors come one after the other, each
-// once.
+// lineOf returns an error in one line. Joined errors follow each other, without repetition.
 func lineOf(err error) string {
 	var parts []string
 	for _, e := range split(err) {
@@ -145,7 +143,7 @@ func lineOf(err error) string {
 	return strings.Join(parts, "; ")
 }
 
-// contains reports whether one of the parts has the text.
+// contains reports whether one of the parts contains the text.
 func contains(parts []string, text string) bool {
 	for _, p := range parts {
 		if strings.Contains(p, text) {
@@ -167,7 +165,7 @@ func split(err error) []error {
 		texts[i] = c.Error()
 	}
 	if err.Error() != strings.Join(texts, "\n") {
-		return []error{err} // wraps several, and has words of its own for that
+		return []error{err} // it wraps several errors but has its own text
 	}
 	var all []error
 	for _, c := range children {
@@ -228,8 +226,8 @@ func hintOf(err error) string {
 	return ""
 }
 
-// isNoSpace reports whether the destination is full. What another host says of that has no
-// class of its own, but words.
+// isNoSpace reports whether the destination is full. Errors of another host have no
+// class for that, so their text decides.
 func isNoSpace(err error) bool {
 	var said *xfer.RemoteError
 	return errors.Is(err, chunker.ErrNoSpace) || errors.As(err, &said) && said.Class == xfer.ClassError &&

@@ -18,8 +18,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// events writes, for --json, one JSON object a line. Every one has a field "event".
-// docs/json-events.md has all events and fields; later versions may add some.
+// events writes one JSON object per line for --json. Each has a field "event".
+// docs/json-events.md documents all events and fields; later versions may add some.
 type events struct {
 	mu  sync.Mutex
 	out *json.Encoder
@@ -31,12 +31,11 @@ func newEvents(w io.Writer) *events {
 	return e
 }
 
-// jsonWriter escapes the characters of JSON texts that are not printable, so that a
-// name which a terminal would obey, or show in another order, is only read. To a parser
-// the text is the same.
+// jsonWriter escapes unprintable characters in JSON texts, so that a terminal neither
+// interprets nor reorders the characters of a name. A parser sees the same text.
 type jsonWriter struct{ w io.Writer }
 
-// Write implements io.Writer. It takes whole texts.
+// Write implements io.Writer. Each call must contain whole texts.
 func (j *jsonWriter) Write(text []byte) (int, error) {
 	var out []byte
 	done := 0
@@ -56,7 +55,7 @@ func (j *jsonWriter) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// emit writes an event. Errors of writing are kept by output.
+// emit writes an event. output keeps write errors.
 func (e *events) emit(event any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -215,21 +214,21 @@ type summaryEvent struct {
 	NotDeleted     bool    `json:"not_deleted,omitempty"`
 	Withheld       bool    `json:"withheld,omitempty"`
 	DryRun         bool    `json:"dry_run,omitempty"`
-	// What copied entries lack of their attributes.
+	// Unkept lists attributes that copied entries lack.
 	Unkept []unkeptField `json:"unkept,omitempty"`
-	// What the copy had of each rail.
+	// Rails reports how much each rail carried.
 	Rails []xfer.RailUse `json:"rails,omitempty"`
-	// The node of this end's slots, where it matters: the first of the nodes, where they are
-	// several.
+	// NUMANode is the node of the local slots, if it matters. If there are several
+	// nodes, it is the first.
 	NUMANode  *int  `json:"numa_node,omitempty"`
 	NUMANodes []int `json:"numa_nodes,omitempty"`
-	// Where each end had its slots.
+	// Local and Remote say what memory each end had its slots in.
 	Local  xfer.Memory `json:"local_slots"`
 	Remote xfer.Memory `json:"remote_slots"`
-	// What the copy cost each end.
+	// LocalCost and RemoteCost are what the copy cost each end.
 	LocalCost  *costField `json:"local_cost,omitempty"`
 	RemoteCost *costField `json:"remote_cost,omitempty"`
-	// How the source read files, and the destination wrote them.
+	// Read and Written say how the source read files and how the destination wrote them.
 	Read    xfer.DiskIO `json:"read_io"`
 	Written xfer.DiskIO `json:"write_io"`
 	linkFields
@@ -251,7 +250,7 @@ func eventOf(s *xfer.Summary) summaryEvent {
 	}
 }
 
-// unkeptField is an attribute that entries lack.
+// unkeptField is an attribute that entries lack at the destination.
 type unkeptField struct {
 	Attribute string `json:"attribute"`
 	Dir       string `json:"dir"`
@@ -268,7 +267,7 @@ func unkeptFields(s *xfer.Summary) (fields []unkeptField) {
 	return fields
 }
 
-// rateOf returns bytes a second, or 0 if no time has passed.
+// rateOf returns bytes per second, or 0 if no time has passed.
 func rateOf(bytes int64, seconds float64) float64 {
 	if seconds <= 0 {
 		return 0
@@ -276,7 +275,7 @@ func rateOf(bytes int64, seconds float64) float64 {
 	return float64(bytes) / seconds
 }
 
-// outcomeOf is the outcome of an entry, in a word.
+// outcomeOf returns the outcome of an entry in one word.
 func outcomeOf(e *xfer.Event) string {
 	if e.Trusted {
 		return "trusted"
@@ -315,7 +314,7 @@ type differenceEvent struct {
 	Text    string       `json:"text,omitempty"`
 }
 
-// rangeField is the bytes from Offset up to, without, End.
+// rangeField is the bytes from Offset up to but not including End.
 type rangeField struct {
 	Offset int64 `json:"offset"`
 	End    int64 `json:"end"`

@@ -15,34 +15,34 @@ import (
 	"gdrcp/xfer"
 )
 
-// hangUpTimeout is how long after an error gdrcp waits for the end of the pipe to the
-// far end: if the pipe ends as well, that is the reason.
+// hangUpTimeout is how long gdrcp waits, after an error, for the pipe to the remote
+// process to end. If it ends, that is the reason for the error.
 const hangUpTimeout = time.Second
 
-// interruptTimeout is how long after the end of ssh gdrcp may notice ^C.
+// interruptTimeout is how much later than the end of ssh gdrcp may notice ^C.
 const interruptTimeout = 100 * time.Millisecond
 
-// farEnd is a gdrcp that was started on another host for this copy.
+// farEnd is a gdrcp process that was started on another host for this copy.
 type farEnd struct {
 	*remote.Link
 	where sshHost
 	key   trust.Key
 	offer *remote.Offer
-	// alive ends when the far end ends, or says that it cannot go on. Its cause says
-	// why. It is nil before watch.
+	// alive ends when the remote process ends or reports that it cannot continue. Its
+	// cause is the reason. It is nil before watch.
 	alive context.Context
 }
 
-// startFarEnd starts gdrcp there. The far end serves the holder of a key that is made for
-// it, for the requested copy and nothing else. Sources may be patterns. The options say
-// which limits the far end must obey, and how much memory the session may need.
+// startFarEnd starts gdrcp on a host. The remote process serves only the holder of a key made for
+// it, and only the requested copy. Sources may be patterns. The options give the limits that the
+// remote process must obey and the memory that the session may need.
 func (c *copyRun) startFarEnd(ctx context.Context, where sshHost, asked remote.Serve, stream bool, o *xfer.Options) (*farEnd, error) {
 	var err error
 	if asked.Copy.Terms, err = o.CopyTerms(asked.Copy.Push, stream); err != nil {
 		return nil, err
 	}
 	asked.SessionBytes = o.ServedBytes()
-	release := c.console.hold() // ssh may ask for a password, in a later try as well
+	release := c.console.hold() // ssh may ask for a password, in a later attempt as well
 	link, err := c.connectFarEnd(ctx, &c.ssh, where, c.tellBootstrap)
 	release()
 	if err != nil {
@@ -66,8 +66,8 @@ func (c *copyRun) tellBootstrap(what string) {
 	}
 }
 
-// connectFarEnd starts gdrcp there. If it has to, it copies gdrcp there first, and
-// reports that.
+// connectFarEnd starts gdrcp on a host. If necessary it first copies gdrcp there, and
+// reports that with tell.
 func (p *program) connectFarEnd(ctx context.Context, s *sshOptions, where sshHost, tell func(what string)) (*remote.Link, error) {
 	o, err := p.origin(s, where)
 	if err != nil {
@@ -89,9 +89,9 @@ func (p *program) connectFarEnd(ctx context.Context, s *sshOptions, where sshHos
 }
 
 // offeredPaths returns the paths that the host of an offer is to read. asked are the
-// sources as the user wrote them: ~ stands for the home directory only there. A
-// directory of that name may match a pattern, and the contents of a home directory would
-// come without a name of their own.
+// sources as the user wrote them: ~ means the home directory only in these. A directory
+// named ~ may match a pattern. If it were taken for the home directory, the contents of
+// that would be copied without a name of their own.
 func offeredPaths(asked []string, o *remote.Offer) []string {
 	return slices.Concat(offeredFor(asked, o)...)
 }
@@ -111,8 +111,8 @@ func offeredFor(asked []string, o *remote.Offer) [][]string {
 	return paths
 }
 
-// watch ends a context when the far end goes away, or says that it cannot go on. Call
-// it once.
+// watch returns a context that ends when the remote process ends or reports that it
+// cannot continue. Call it once.
 func (f *farEnd) watch(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -122,8 +122,8 @@ func (f *farEnd) watch(ctx context.Context) (context.Context, context.CancelFunc
 	return ctx, func() { cancel(nil) }
 }
 
-// whyGone returns why the far end no longer serves, in the far end's words if it gave
-// any; nil while it serves.
+// whyGone returns why the remote process no longer serves, in its own words if it sent
+// any. It returns nil while the process serves.
 func (f *farEnd) whyGone() error {
 	var refused *remote.RefusedError
 	if f.alive != nil && errors.As(context.Cause(f.alive), &refused) {
@@ -132,8 +132,8 @@ func (f *farEnd) whyGone() error {
 	return f.Failure()
 }
 
-// reason returns why the far end ended, if that is why something failed. The far end's
-// own objection to a copy counts as its host's.
+// reason returns why the remote process ended, if that is why something failed. An
+// error that the remote process reports about the copy counts as its host's.
 func (f *farEnd) reason(ctx context.Context, err error) error {
 	var said *xfer.RemoteError
 	if errors.As(err, &said) {
@@ -142,7 +142,7 @@ func (f *farEnd) reason(ctx context.Context, err error) error {
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return err
-	case said != nil && said.Class != xfer.ClassStopped: // it stops itself when the pipe ends
+	case said != nil && said.Class != xfer.ClassStopped: // it stops when the pipe ends
 		return err
 	case f.alive != nil && errors.As(err, new(*remote.RefusedError)):
 		return f.whyGone()
@@ -163,7 +163,7 @@ func (f *farEnd) reason(ctx context.Context, err error) error {
 	if why := f.whyGone(); why != nil {
 		return interruptedOr(ctx, why)
 	}
-	select { // its last message may come before the end of the pipe
+	select { // its last message may precede the end of the pipe
 	case <-f.Mux.Done():
 		return interruptedOr(ctx, f.whyGone())
 	case <-patience.Done():
@@ -174,7 +174,7 @@ func (f *farEnd) reason(ctx context.Context, err error) error {
 	return err
 }
 
-// isDisconnect reports whether an error looks like the end of the peer.
+// isDisconnect reports whether an error looks like the peer has gone.
 func isDisconnect(err error) bool {
 	for _, kind := range []error{rdma.ErrDisconnected, rdma.ErrClosed, remote.ErrPipe, context.Canceled, xfer.ErrPeerSilent} {
 		if errors.Is(err, kind) {
@@ -184,8 +184,8 @@ func isDisconnect(err error) bool {
 	return errors.As(err, new(*rdma.OpError)) || errors.As(err, new(*xfer.RemoteError))
 }
 
-// interruptedOr returns why ctx ended, or err if it does not end: ^C ends the remote
-// shell command too, which gdrcp may notice first.
+// interruptedOr returns why ctx ended, or err if it did not end. ^C ends the remote
+// shell command too, and gdrcp may notice that first.
 func interruptedOr(ctx context.Context, err error) error {
 	select {
 	case <-ctx.Done():
@@ -195,8 +195,8 @@ func interruptedOr(ctx context.Context, err error) error {
 	}
 }
 
-// pathsTo returns the ways to a far end that are worth trying, and why none goes by TCP
-// outside the pipe. without is why the far end has no TCP address.
+// pathsTo returns the paths to a remote process that are worth trying. If none of them is TCP
+// outside the pipe, it also returns why. without is why the remote process has no TCP address.
 func (p *program) pathsTo(ctx context.Context, host string, addrs []remote.Address, without string, o *xfer.Options) (paths []xfer.ServerAddr, noTCP error) {
 	var byTCP []remote.Address
 	for _, a := range addrs {
@@ -227,20 +227,20 @@ func (p *program) pathsTo(ctx context.Context, host string, addrs []remote.Addre
 	return paths, fmt.Errorf("no other address of %s reached: %s", host, lineOf(problem))
 }
 
-// pipeDevice is the name of a link's device when a session runs over the pipe.
+// pipeDevice is the device name of a link if a session runs over the pipe.
 const pipeDevice = "ssh"
 
-// overSSH copies with far ends that are started for that, one for each try.
+// overSSH copies with remote processes, one for each attempt.
 func (c *copyRun) overSSH(ctx context.Context, p *plan, o xfer.Options) (*xfer.Summary, error) {
-	var sources []string // of a pull, as the first far end has found them
+	var sources []string // of a pull, as the first remote process found them
 	return c.untilDone(ctx, o, func(o xfer.Options) (*xfer.Summary, error) { return c.tryOverSSH(ctx, p, o, &sources) })
 }
 
-// errOtherNames ends a copy whose patterns have come to stand for other names.
+// errOtherNames ends a copy if its patterns match different names than before.
 var errOtherNames = errors.New("the pattern of the source stands for other names than when the copy began")
 
-// tryOverSSH copies with one far end. sources are those of the first try, once there was
-// one.
+// tryOverSSH copies with one remote process. sources are those of the first attempt, if
+// it has found them.
 func (c *copyRun) tryOverSSH(ctx context.Context, p *plan, o xfer.Options, sources *[]string) (*xfer.Summary, error) {
 	isStream, err := p.isStream()
 	if err != nil {
@@ -252,7 +252,7 @@ func (c *copyRun) tryOverSSH(ctx context.Context, p *plan, o xfer.Options, sourc
 	}
 	f, err := c.startFarEnd(ctx, *p.far, asked, isStream, &o)
 	if err != nil && o.Tries.HaveStood() && !isLasting(err) {
-		err = &lostFarEnd{err} // the host was there before
+		err = &lostFarEnd{err} // an earlier attempt reached the host
 	}
 	if err != nil {
 		return nil, err
@@ -287,14 +287,15 @@ func (c *copyRun) tryOverSSH(ctx context.Context, p *plan, o xfer.Options, sourc
 	return s, reason
 }
 
-// isStranger reports whether an error before a connection stands may come of another program
-// that has a far end's address here, be it another gdrcp: that has not the far end's key.
+// isStranger reports whether an error before a connection is established may come from
+// another program that uses the remote process's address here. That may be another
+// gdrcp, which does not have the key.
 func isStranger(err error) bool {
 	return errors.As(err, new(*rdma.OpError)) || errors.Is(err, trust.ErrRefused)
 }
 
-// copyOver copies by the ways to a far end. If noTCP says why no other address will do,
-// it uses the pipe.
+// copyOver copies over the paths to a remote process. If noTCP says why no other
+// address works, it uses the pipe.
 func (c *copyRun) copyOver(ctx context.Context, f *farEnd, p *plan, o xfer.Options, paths []xfer.ServerAddr, noTCP error) (s *xfer.Summary, connected bool, err error) {
 	client := c.client()
 	if noTCP != nil {
@@ -316,8 +317,8 @@ func (c *copyRun) copyOver(ctx context.Context, f *farEnd, p *plan, o xfer.Optio
 	return s, stands.Load(), err
 }
 
-// noteConnection notes that a connection stands, and calls seen with its link before
-// the link is reported.
+// noteConnection records that a connection is established. It calls seen with the link
+// before the link is reported.
 func noteConnection(o *xfer.Options, seen func(*xfer.Link)) (stands *atomic.Bool) {
 	stands = new(atomic.Bool)
 	report := o.Report
@@ -331,7 +332,7 @@ func noteConnection(o *xfer.Options, seen func(*xfer.Link)) (stands *atomic.Bool
 	return stands
 }
 
-// nameLink replaces the address that stands for the pipe by the host's name.
+// nameLink replaces the placeholder address of the pipe by the host's name.
 func (f *farEnd) nameLink(l *xfer.Link, noTCP error) {
 	if noTCP == nil || l.Remote != f.Mux.Addr().String() {
 		return

@@ -15,12 +15,12 @@ import (
 	"gdrcp/xfer"
 )
 
-// hasReadEvery is how often a far end reports its progress.
+// hasReadEvery is how often a remote process reports its progress.
 const hasReadEvery = 500 * time.Millisecond
 
-// auditForOrigin reads files of this host at the origin's request, and reports their
-// contents. It listens nowhere: all reports go to the origin. input is the manifest for a
-// comparison, or the list of the only names to read.
+// auditForOrigin reads files of this host at the origin's request and reports their
+// contents. It does not listen; all reports go to the origin over the pipe. input is
+// the manifest to compare with, or the list of the only names to read.
 func auditForOrigin(ctx context.Context, talk *remote.Conversation, asked *remote.Audit, input io.Reader) error {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -79,7 +79,7 @@ func runAudit(ctx context.Context, talk *remote.Conversation, asked *remote.Audi
 // auditOptions returns the options for the origin's request.
 func auditOptions(asked *remote.Audit) (o audit.Options, err error) {
 	p := filter.Parser{Open: func(name string) (io.ReadCloser, error) {
-		return nil, fmt.Errorf("a rule that names the file %s", args.Quote(name)) // the origin has read them
+		return nil, fmt.Errorf("a rule that names the file %s", args.Quote(name)) // the origin has read such files
 	}}
 	for _, rule := range asked.Rules {
 		if err := p.Filter(rule); err != nil {
@@ -90,7 +90,7 @@ func auditOptions(asked *remote.Audit) (o audit.Options, err error) {
 	return o, nil
 }
 
-// encodeFinding returns a finding in the form for the origin.
+// encodeFinding encodes a finding for the origin.
 func encodeFinding(f *audit.Finding) *remote.Finding {
 	out := &remote.Finding{Kind: kindText(f.Kind), Path: []byte(f.Path), Differs: uint8(f.Differs), Text: []byte(f.Text)}
 	for _, r := range f.Ranges {

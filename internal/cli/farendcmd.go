@@ -27,8 +27,8 @@ func (p *program) farEndCommand() *cli.Command {
 	}
 }
 
-// stdio is the pipe to the program that started this process. It ends with this
-// process.
+// stdio is the pipe to the program that started this process. It remains open until
+// this process ends.
 type stdio struct {
 	io.Reader
 	io.Writer
@@ -36,7 +36,7 @@ type stdio struct {
 
 func (stdio) Close() error { return nil }
 
-// farEnd does what the origin asks for, until the pipe ends. Then its sessions end too,
+// farEnd does what the origin requests until the pipe ends. Then its sessions end too,
 // and unfinished files are removed.
 func (p *program) farEnd(ctx context.Context, operands []string) error {
 	if len(operands) > 0 {
@@ -48,7 +48,7 @@ func (p *program) farEnd(ctx context.Context, operands []string) error {
 	if err == nil {
 		wish, err = talk.Asked()
 	}
-	if errors.Is(err, remote.ErrPipe) { // there is nobody to tell
+	if errors.Is(err, remote.ErrPipe) { // nobody can receive the error
 		return &exitCodeError{exitError}
 	}
 	if err != nil {
@@ -63,7 +63,7 @@ func (p *program) farEnd(ctx context.Context, operands []string) error {
 	heard := make(chan struct{})
 	go func() {
 		defer close(heard)
-		_ = talk.HearInput(ctx, given) // nobody is left to get its error
+		_ = talk.HearInput(ctx, given) // nobody is left to receive its error
 		cancel()
 	}()
 	defer context.AfterFunc(ctx, func() { input.Close() })()
@@ -134,7 +134,7 @@ func (p *program) serveOrigin(ctx context.Context, mux *remote.Mux, talk *remote
 	return err
 }
 
-// tellOutcome answers the origin when it asks how the copy ended.
+// tellOutcome answers when the origin asks how the copy ended.
 func tellOutcome(ctx context.Context, talk *remote.Conversation, only *xfer.OneCopy) {
 	select {
 	case <-talk.OutcomeAsked():
@@ -145,7 +145,7 @@ func tellOutcome(ctx context.Context, talk *remote.Conversation, only *xfer.OneC
 	code, why := exitError, "nothing was copied"
 	switch {
 	case err != nil:
-		return // the origin has left
+		return // the origin has gone
 	case end == nil:
 	case end.Err != nil:
 		code, why = explain(end.Err, false).code, lineOf(end.Err)
@@ -155,9 +155,8 @@ func tellOutcome(ctx context.Context, talk *remote.Conversation, only *xfer.OneC
 	_ = talk.Outcome(code, why) // if this fails, the pipe has ended, and the origin knows
 }
 
-// grantFor returns the copy that the origin asks for, with the paths of this host. The
-// holder of the key may do nothing else. In a copy between two hosts the holder is a
-// third host.
+// grantFor returns the copy that the origin requests, with the paths on this host. The holder of
+// the key may do nothing else. In a copy between two remote hosts, the holder is a third host.
 func grantFor(asked *remote.Serve, offer *remote.Offer) (*xfer.OneCopy, error) {
 	paths := offeredPaths(asked.Sources, offer)
 	if asked.Copy.Push {
@@ -169,19 +168,18 @@ func grantFor(asked *remote.Serve, offer *remote.Offer) (*xfer.OneCopy, error) {
 	}
 	from := make([]string, len(asked.Copy.From))
 	for i, source := range asked.Copy.From {
-		from[i] = remote.AtHome(source, "/") // a home directory of any path gives no name
+		from[i] = remote.AtHome(source, "/") // a home directory at any path contributes no name
 	}
 	g.OnlyFrom(from, len(from) == 1 && pattern.Is(from[0]), func(given, name string) bool { return remote.Believe(given, []string{name}) == nil })
 	return g, nil
 }
 
-// farEndSessions is how many sessions a far end serves at once: the copy's, and an
-// earlier one whose way was given up, if the far end has not yet noticed.
+// farEndSessions is the number of concurrent sessions of a remote process: the copy's, and an
+// earlier one whose path was abandoned, which the remote process may not have noticed yet.
 const farEndSessions = 2
 
-// makeOfferUntil is makeOffer, but returns when ctx ends: a hanging file system does not
-// keep the program from ending. The goroutine that waits for the file system ends with
-// the process.
+// makeOfferUntil is makeOffer, but returns when ctx ends, so that a hanging file system does not
+// keep the program from ending. The goroutine that waits for the file system ends with the process.
 func makeOfferUntil(ctx context.Context, sources []string) (*remote.Offer, error) {
 	type result struct {
 		offer *remote.Offer
@@ -200,7 +198,7 @@ func makeOfferUntil(ctx context.Context, sources []string) (*remote.Offer, error
 	}
 }
 
-// makeOffer returns what the origin's paths stand for on this host.
+// makeOffer returns what the origin's paths mean on this host.
 func makeOffer(sources []string) (*remote.Offer, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -217,7 +215,7 @@ func makeOffer(sources []string) (*remote.Offer, error) {
 	return offer, nil
 }
 
-// runFor copies from this host to another far end, as if the origin did, and
+// runFor copies from this host to another remote process on behalf of the origin, and
 // returns the exit code.
 func (p *program) runFor(ctx context.Context, talk *remote.Conversation, run *remote.Run) int {
 	far := &program{

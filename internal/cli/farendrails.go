@@ -12,15 +12,15 @@ import (
 	"gdrcp/xfer"
 )
 
-// usableRails lists the RDMA devices that others may reach, or says why there
-// are none.
+// usableRails returns the RDMA devices that other hosts may reach, or the reason that
+// there are none.
 func usableRails(verbs rdma.Provider) (usable []rdma.Device, why string) {
 	_, usable, why = listRails(verbs, "there")
 	return usable, why
 }
 
-// listRails lists the RDMA devices and, of them, those that others may reach, or
-// says why there are none where this is told: here or there.
+// listRails returns the RDMA devices and those that other hosts may reach, or the
+// reason that there are none. where, "here" or "there", is for that reason.
 func listRails(verbs rdma.Provider, where string) (devices, usable []rdma.Device, why string) {
 	devices, err := verbs.Devices()
 	if err != nil {
@@ -39,9 +39,9 @@ func listRails(verbs rdma.Provider, where string) (devices, usable []rdma.Device
 	return devices, usable, why
 }
 
-// interfaceAddresses returns this host's TCP addresses, with the rates of their links,
-// the fastest first and loopback last. They have no port yet. With an error it returns
-// the addresses that it could find.
+// interfaceAddresses returns this host's TCP addresses with the rates of their links:
+// the fastest first, loopback last. They have no port yet. If it returns an error, it
+// also returns the addresses that it found.
 func (p *program) interfaceAddresses() ([]remote.Address, error) {
 	var all, loopback []remote.Address
 	devices, err := p.tcp.Devices()
@@ -88,7 +88,7 @@ func (p *program) localRates() map[netip.Addr]float64 {
 	return rates
 }
 
-// slower returns the lower of the rates of a link's two ends; 0 means unknown.
+// slower returns the lower of the rates of a link's two ends. 0 means unknown.
 func slower(a, b float64) float64 {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -96,15 +96,15 @@ func slower(a, b float64) float64 {
 	return min(a, b)
 }
 
-// listenResult is the addresses at which a server listens, and why it has none of a
-// missing transport.
+// listenResult is the addresses at which a server listens, and the reason that it has
+// none for a transport.
 type listenResult struct {
 	at             []remote.Address
 	noRails, noTCP string
 }
 
 // listenEverywhere makes the server listen at a free port of every address of this
-// host. It leaves out addresses at which that fails: the pipe remains.
+// host. It skips addresses at which that fails, because the pipe always works.
 func (p *program) listenEverywhere(server *xfer.Server, rails []rdma.Device) listenResult {
 	var h listenResult
 	for _, d := range rails {

@@ -15,8 +15,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// parsePlace reads the PATH of a manifest command. It is a path of this machine or, if
-// where is not nil, of that host.
+// parsePlace parses the PATH of a manifest command. The path is on this machine if
+// where is nil, and on that host otherwise.
 func (m *manifestRun) parsePlace(operand string) (where *sshHost, path string, err error) {
 	t, err := parseTarget(operand)
 	if err == nil && t.remote && t.ssh == nil {
@@ -26,8 +26,8 @@ func (m *manifestRun) parsePlace(operand string) (where *sshHost, path string, e
 	return t.ssh, t.path, err
 }
 
-// createAt makes the manifest of a file or tree of this machine or, if where is not
-// nil, of that host.
+// createAt makes the manifest of a file or tree, on this machine if where is nil and on
+// that host otherwise.
 func (m *manifestRun) createAt(ctx context.Context, where *sshHost, path string, out *manifest.Writer) (*audit.Summary, error) {
 	if where == nil {
 		return audit.Create(ctx, path, out, m.header, m.audit)
@@ -49,7 +49,7 @@ func (m *manifestRun) createAt(ctx context.Context, where *sshHost, path string,
 	arriving.CloseWithError(lost) // a nil error means the end
 	wrong := <-taken
 	switch {
-	case lost != nil && !errors.Is(lost, wrong): // the manifest ends where the far end does
+	case lost != nil && !errors.Is(lost, wrong): // the manifest ends when the remote process ends
 		return nil, lost
 	case wrong == nil:
 		return sum, nil
@@ -59,8 +59,8 @@ func (m *manifestRun) createAt(ctx context.Context, where *sshHost, path string,
 	return nil, wrong
 }
 
-// receiveManifest writes a far end's manifest to out, and sums up its content. The manifest is
-// ended in the same way as one of this machine.
+// receiveManifest writes a remote manifest to out and sums up its content. The manifest
+// ends in the same way as a local one.
 func (m *manifestRun) receiveManifest(out *manifest.Writer, text io.Reader, sum *audit.Summary) error {
 	r, err := manifest.NewReader(text)
 	if err != nil {
@@ -78,16 +78,16 @@ func (m *manifestRun) receiveManifest(out *manifest.Writer, text io.Reader, sum 
 	return err
 }
 
-// verifyAt compares a file or tree of this machine or, if where is not nil, of that
-// host, with a manifest, and closes the manifest.
+// verifyAt compares a file or tree with a manifest, and closes the manifest. The tree
+// is on this machine if where is nil, and on that host otherwise.
 func (m *manifestRun) verifyAt(ctx context.Context, where *sshHost, path string, r *manifest.Reader) (*audit.Summary, error) {
 	if where == nil {
 		defer r.Close()
 		return audit.Verify(ctx, r, path, m.audit)
 	}
 	sum := &audit.Summary{Header: r.Header()}
-	// give may still wait for standard input when the far end has gone: the first of give
-	// and the deferred function takes r.
+	// give may still be waiting for standard input when the remote process ends. The
+	// first of give and the deferred function takes r.
 	var taken atomic.Bool
 	defer func() {
 		if taken.CompareAndSwap(false, true) {
@@ -121,8 +121,8 @@ func (m *manifestRun) verifyAt(ctx context.Context, where *sshHost, path string,
 	return sum, nil
 }
 
-// isVerdictOn reports whether a verdict counts every entry of a manifest once. An entry
-// that could not be read may or may not be in the manifest.
+// isVerdictOn reports whether a verdict counts every entry of a manifest once. An
+// unreadable entry may or may not be in the manifest.
 func isVerdictOn(s *audit.Summary, want manifest.Summary) bool {
 	left := want.Entries
 	for _, told := range []int64{s.Files, s.Dirs, s.Links, s.Bad, s.Missing, s.LeftOut} {
@@ -134,8 +134,8 @@ func isVerdictOn(s *audit.Summary, want manifest.Summary) bool {
 	return left <= s.Unreadable && s.Bytes <= want.Bytes
 }
 
-// askFarEnd makes a gdrcp on the host read files, and takes its reports; findings go to sum.
-// Errors of the host name it.
+// askFarEnd makes a gdrcp on the host read files, and handles its reports; findings go
+// to sum. Errors from the host name it.
 func (m *manifestRun) askFarEnd(ctx context.Context, where sshHost, asked *remote.Audit, input func(io.Writer) error, text io.Writer, sum *audit.Summary) (*remote.Audited, error) {
 	asked.Follow = m.audit.Follow
 	for i := range m.audit.Rules {
@@ -178,7 +178,7 @@ func (m *manifestRun) askFarEnd(ctx context.Context, where sshHost, asked *remot
 	return nil, fmt.Errorf("%s: %w", where.host, f.reason(ctx, err))
 }
 
-// decodeFinding decodes a far end's finding. The code that shows its text makes it safe
+// decodeFinding decodes a remote finding. The code that prints its text makes it safe
 // for terminals.
 func decodeFinding(told *remote.Finding) (f audit.Finding, err error) {
 	kind := slices.Index(findingKinds(), told.Kind)

@@ -17,15 +17,14 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// selectOptions are the options, most of them rsync's, that select entries of the
-// sources.
+// selectOptions are the options, most of them rsync's, that select which entries of the
+// sources are copied.
 type selectOptions struct {
 	rules orderedOptions
 	nul   bool // --from0
-	// recursive: -r itself was given. -a alone does not imply it together with
-	// --files-from.
+	// recursive means that -r itself was given. -a does not imply it together with --files-from.
 	recursive bool
-	// filesFrom is the file with the only names to copy.
+	// filesFrom is the file that lists the only names to copy.
 	filesFrom string
 	// stdin is the reader for "-". stdinTakenBy is the option that reads it.
 	stdin        io.Reader
@@ -33,13 +32,13 @@ type selectOptions struct {
 }
 
 // flags returns the options that select. The rules are parsed, and files of rules read,
-// only when all options are known.
+// after all options are known.
 func (c *selectOptions) flags() []cli.Flag {
 	return c.flagsWith("`FILE` copy only what FILE names, one name a line, relative to SRC, which must be one directory, and the directories on the way. " +
 		"What is in a named directory is copied only with -r. - is standard input")
 }
 
-// flagsWith returns the same options, with filesFrom as the usage of --files-from.
+// flagsWith is flags with filesFrom as the usage of --files-from.
 func (c *selectOptions) flagsWith(filesFrom string) []cli.Flag {
 	rules := c.ruleFlags()
 	last := len(rules) - 1
@@ -48,7 +47,7 @@ func (c *selectOptions) flagsWith(filesFrom string) []cli.Flag {
 	}, rules[last:])
 }
 
-// ruleFlags returns the options that leave something out; --from0 is the last.
+// ruleFlags returns the options that exclude something. --from0 is the last.
 func (c *selectOptions) ruleFlags() []cli.Flag {
 	return []cli.Flag{
 		c.rules.flag("exclude", "`PATTERN` leave out what matches, and all that is in a directory that matches. "+
@@ -61,7 +60,7 @@ func (c *selectOptions) ruleFlags() []cli.Flag {
 	}
 }
 
-// isRuleOption reports whether an option gives rules, or says how they are read.
+// isRuleOption reports whether an option gives rules or controls how they are read.
 func isRuleOption(name string) bool {
 	switch name {
 	case "exclude", "include", "exclude-from", "include-from", "filter", "from0":
@@ -82,7 +81,7 @@ func (c *selectOptions) into(ctx context.Context, o *xfer.Options) (err error) {
 	return err
 }
 
-// read reads the rules, and the files that they are in, until ctx ends.
+// read reads the rules and the files that contain them, until ctx ends.
 func (c *selectOptions) read(ctx context.Context) ([]filter.Rule, error) {
 	p := filter.Parser{Nul: c.nul}
 	for _, given := range c.rules.given {
@@ -101,8 +100,8 @@ func (c *selectOptions) read(ctx context.Context) ([]filter.Rule, error) {
 	return p.Rules(), nil
 }
 
-// names reads and sorts the names of --files-from, until ctx ends. Without it there are
-// none.
+// names reads and sorts the names of --files-from, until ctx ends. It returns nil
+// without that option.
 func (c *selectOptions) names(ctx context.Context) (*chunker.List, error) {
 	if c.filesFrom == "" {
 		return nil, nil
@@ -119,8 +118,7 @@ func (c *selectOptions) names(ctx context.Context) (*chunker.List, error) {
 	return list, nil
 }
 
-// readNames reads names, one in each line, or with nul each ending in a NUL, and sorts
-// them.
+// readNames reads names, one per line or, with nul, each terminated by a NUL, and sorts them.
 func readNames(in io.Reader, nul bool) (*chunker.List, error) {
 	b := chunker.NewListBuilder()
 	defer b.Close()
@@ -130,7 +128,7 @@ func readNames(in io.Reader, nul bool) (*chunker.List, error) {
 	return b.Finish()
 }
 
-// writeNames writes the names of a list for readNames, each ending in a NUL.
+// writeNames writes the names of a list for readNames, each terminated by a NUL.
 func writeNames(out io.Writer, list *chunker.List) error {
 	w := bufio.NewWriterSize(out, 32<<10)
 	for names := list.Names(); ; {
@@ -142,9 +140,9 @@ func writeNames(out io.Writer, list *chunker.List) error {
 			return err
 		}
 		if !item.Named {
-			continue // it is only on the way to others
+			continue // it is only a parent of others
 		}
-		name := "./" + item.Path // it begins with neither # nor ;
+		name := "./" + item.Path // so that it begins with neither # nor ;
 		if item.Contents {
 			name += "/"
 		}
@@ -154,7 +152,7 @@ func writeNames(out io.Writer, list *chunker.List) error {
 	}
 }
 
-// open opens a file that an option names, for reading until ctx ends.
+// open opens a file that an option names. Reading ends when ctx ends.
 func (c *selectOptions) open(ctx context.Context, name, option string) (io.ReadCloser, error) {
 	if name != "-" {
 		return openUntil(ctx, func() (io.ReadCloser, error) { return os.Open(name) })

@@ -9,9 +9,9 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// valueFlag is an option with a value that is set once for each time that the option is
-// given, in the order of the command line. cli's own flags register every name, and at
-// the end set again the names that were not used. A valueFlag gets only its first name.
+// valueFlag is an option with a value. It is set each time that the option is given, in
+// the order of the command line. cli's own flags register every name and at the end set
+// the unused names again. A valueFlag is only given by its first name.
 type valueFlag struct{ *cli.GenericFlag }
 
 // Apply implements cli.Flag.
@@ -20,13 +20,12 @@ func (f *valueFlag) Apply(set *flag.FlagSet) error {
 	return nil
 }
 
-// Names implements cli.Flag. For each option cli asks for the names of all options, and
-// its own flags search every name for commas by a regular expression: that takes half a
-// millisecond of every run.
+// Names implements cli.Flag. For each option cli asks for the names of all options, and its own
+// flags split every name by a regular expression, which takes half a millisecond of every run.
 func (f *valueFlag) Names() []string { return append([]string{f.Name}, f.Aliases...) }
 
-// checkedFlag returns an option whose value is checked when it is read. usage names the
-// value in back quotes, as in package flag.
+// checkedFlag returns an option whose value is checked when it is parsed. usage names
+// the value in back quotes, as in package flag.
 func checkedFlag(name, usage string, v *checkedValue, aliases ...string) *valueFlag {
 	return &valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: v}}
 }
@@ -35,12 +34,11 @@ func checkedFlag(name, usage string, v *checkedValue, aliases ...string) *valueF
 type optionValue struct{ option, value string } // option is its long name
 
 // orderedOptions collects the values of several options in the order of the command
-// line across all of them, as rsync's filter rules need it.
+// line, as rsync's filter rules require.
 type orderedOptions struct{ given []optionValue }
 
-// flag returns one of the options, which may be given many times. check returns what is
-// wrong with a value, in the words that follow "--NAME VALUE: "; a nil check accepts
-// every value.
+// flag returns one of the options, which may be repeated. check returns what is wrong with a value,
+// as the text that follows "--NAME VALUE: ". A nil check accepts every value.
 func (l *orderedOptions) flag(name, usage string, check func(value string) error, aliases ...string) cli.Flag {
 	return checkedFlag(name, usage, &checkedValue{set: func(s string) error {
 		if check != nil {
@@ -53,14 +51,14 @@ func (l *orderedOptions) flag(name, usage string, check func(value string) error
 	}}, aliases...)
 }
 
-// switchFlag is an option without a value that acts at its place in the command line:
-// of several options about the same thing, the last one wins.
+// switchFlag is an option without a value. Its position in the command line matters: of
+// several options about the same setting, the last one wins.
 type switchFlag struct {
 	valueFlag
-	negatable bool // --no-NAME, for each of its names, turns it off
+	negatable bool // --no-NAME turns it off, for each of its names
 }
 
-// onOff returns an option that --no-NAME turns off again.
+// onOff returns an option that --no-NAME turns off.
 func onOff(name, usage string, to *bool, aliases ...string) cli.Flag {
 	return onOffBoth(name, usage, []*bool{to}, aliases...)
 }
@@ -70,17 +68,17 @@ func onOffAlso(name, usage string, to *bool, others []*bool, aliases ...string) 
 	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &switchValue{to: []*bool{to}, implied: others}}}, true}
 }
 
-// onOffUnless is onOff for what may also be on if nobody says so: off is set by --no-NAME.
+// onOffUnless is onOff for a setting that may be on by default. --no-NAME sets off.
 func onOffUnless(name, usage string, to, off *bool, aliases ...string) cli.Flag {
 	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &switchValue{to: []*bool{to}, unless: off}}}, true}
 }
 
-// onOffBoth is onOff for an option that sets several values at once.
+// onOffBoth is onOff for an option that sets several values.
 func onOffBoth(name, usage string, to []*bool, aliases ...string) cli.Flag {
 	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &switchValue{to: to}}}, true}
 }
 
-// allOn returns an option that stands for several others.
+// allOn returns an option that turns on several settings.
 func allOn(name, usage string, to []*bool, aliases ...string) cli.Flag {
 	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &switchValue{to: to}}}, false}
 }
@@ -95,7 +93,7 @@ func (f *switchFlag) Negatable() bool { return f.negatable }
 type switchValue struct {
 	to      []*bool
 	implied []*bool // turned off with the option, but not on
-	unless  *bool   // or nil: that the option was turned off
+	unless  *bool   // set if the option was turned off; may be nil
 }
 
 // Set implements flag.Value.
@@ -121,10 +119,10 @@ func (t *switchValue) String() string {
 	return strconv.FormatBool(!slices.ContainsFunc(t.to, func(b *bool) bool { return !*b }))
 }
 
-// IsBoolFlag tells package flag that no value has to follow.
+// IsBoolFlag reports to package flag that no value follows.
 func (t *switchValue) IsBoolFlag() bool { return true }
 
-// The topics by which help and manuals group options, in their order.
+// Topics group options in help and manuals, in this order.
 const (
 	topicSelect    = "Selecting files"
 	topicKept      = "What is kept"
@@ -141,14 +139,14 @@ const (
 	topicHabits    = "Of rsync, without effect"
 )
 
-// topics lists the topics.
+// topics returns the topics in order.
 func topics() []string {
 	return []string{
 		topicSelect, topicKept, topicCheck, topicDest, topicServe, topicAccess, topicFarEnd, topicTransport, topicGPU, topicLimits, topicMeasure, topicOutput, topicHabits,
 	}
 }
 
-// about puts options under a topic.
+// about assigns options to a topic.
 func about(topic string, flags ...cli.Flag) []cli.Flag {
 	for _, f := range flags {
 		switch f := f.(type) {

@@ -8,8 +8,8 @@ import (
 	"unicode"
 )
 
-// parseSize reads a number of bytes: digits, and K, M, G or T for powers of
-// 1024, with or without "iB".
+// parseSize parses a number of bytes: digits, optionally followed by K, M, G or T for
+// powers of 1024, with or without "iB".
 func parseSize(s string) (int64, error) {
 	digits := strings.TrimRightFunc(s, unicode.IsLetter)
 	shift, unit := 0, s[len(digits):]
@@ -36,7 +36,7 @@ func parseSize(s string) (int64, error) {
 	return int64(n) << shift, nil
 }
 
-// bytesText formats a number of bytes for people, with the given decimals.
+// bytesText formats a number of bytes with the given number of decimals.
 func bytesText(n float64, decimals int) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	i := 0
@@ -49,7 +49,7 @@ func bytesText(n float64, decimals int) string {
 	return fmt.Sprintf("%.*f %s", decimals, n, units[i])
 }
 
-// shortBytes formats a number of bytes for people, in three or four digits.
+// shortBytes formats a number of bytes in three or four digits.
 func shortBytes(n float64) string {
 	text := bytesText(n, 1)
 	if value, _, _ := strings.Cut(text, " "); len(value) >= len("100.0") {
@@ -58,7 +58,7 @@ func shortBytes(n float64) string {
 	return text
 }
 
-// secondsText formats a time for people, in two digits or more.
+// secondsText formats a time in two digits or more.
 func secondsText(seconds float64) string {
 	switch {
 	case seconds < 0.995:
@@ -69,7 +69,7 @@ func secondsText(seconds float64) string {
 	return fmt.Sprintf("%.0f s", seconds)
 }
 
-// sizeText formats a bound of an option in the form that parseSize reads.
+// sizeText formats an option's bound in the form that parseSize accepts.
 func sizeText(n int64) string {
 	for _, u := range []struct {
 		shift int
@@ -82,7 +82,7 @@ func sizeText(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// ringText says of how many slots a ring is, and how large they are.
+// ringText returns the number of slots of a ring and their size.
 func ringText(slots, chunkBytes int) string {
 	return count(int64(slots), "slot", "slots") + " of " + sizeText(int64(chunkBytes))
 }

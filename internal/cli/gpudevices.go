@@ -12,16 +12,16 @@ import (
 	"gdrcp/rdma"
 )
 
-// sysfs is where the kernel shows how devices are connected.
+// sysfs is the file system in which the kernel shows how devices are connected.
 const sysfs = "/sys"
 
-// gpuDistance is how far a GPU is from an RDMA device.
+// gpuDistance is the distance of a GPU from an RDMA device.
 type gpuDistance struct {
 	Device string        `json:"device"`
 	Path   gpu.PathClass `json:"path"`
 }
 
-// gpuEvent is a GPU, with its distance from each RDMA device and the nearest device.
+// gpuEvent is a GPU with its distance from each RDMA device and its nearest device.
 type gpuEvent struct {
 	Event string `json:"event"`
 	gpu.Device
@@ -29,7 +29,7 @@ type gpuEvent struct {
 	Nearest string        `json:"nearest,omitempty"`
 }
 
-// noGPUEvent says why there is no GPU.
+// noGPUEvent reports why there is no GPU.
 type noGPUEvent struct {
 	Event  string `json:"event"`
 	Text   string `json:"text"`
@@ -37,8 +37,7 @@ type noGPUEvent struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// gpuEvents returns the GPUs with their paths to these RDMA devices, or why there are
-// none.
+// gpuEvents returns the GPUs with their paths to these RDMA devices, or an error if there are none.
 func (p *program) gpuEvents(devices []rdma.Device) ([]gpuEvent, error) {
 	driver, err := p.gpus()
 	if err != nil {
@@ -60,8 +59,8 @@ func (p *program) gpuEvents(devices []rdma.Device) ([]gpuEvent, error) {
 	return all, nil
 }
 
-// gpuDevices reports the GPUs. A host without GPUs is no failure: gdrcp needs a GPU
-// only if it is asked to use one.
+// gpuDevices reports the GPUs. A host without GPUs is not an error: gdrcp needs a GPU
+// only if the user asks for one.
 func (p *program) gpuDevices(devices []rdma.Device, out *events) error {
 	if p.gpus == nil {
 		return nil
@@ -92,8 +91,8 @@ func noGPUEventOf(err error) noGPUEvent {
 	return e
 }
 
-// writeGPUs writes a table with a line for each GPU and a column for its path
-// to each RDMA device, and the pairs that --gpu auto would choose.
+// writeGPUs writes a table with a line for each GPU, a column for its path to each RDMA
+// device, and the pairs that --gpu auto would choose.
 func writeGPUs(w io.Writer, devices []rdma.Device, gpus []gpuEvent) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprint(t, "GPU\tNAME\tMEMORY\tBAR1 FREE\tCC\tDRIVER\tNUMA\tPCI\tUUID\tGPUDIRECT\tDMA-BUF\t")
@@ -115,7 +114,7 @@ func writeGPUs(w io.Writer, devices []rdma.Device, gpus []gpuEvent) error {
 	return writePairs(w, devices, gpus)
 }
 
-// writePairs says which GPU --gpu auto takes on each device.
+// writePairs writes which GPU --gpu auto chooses for each device.
 func writePairs(w io.Writer, devices []rdma.Device, gpus []gpuEvent) error {
 	list := make([]gpu.Device, len(gpus))
 	for i, g := range gpus {

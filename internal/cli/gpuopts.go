@@ -14,15 +14,14 @@ import (
 )
 
 // gpuDriver is the driver of the program's GPUs. It keeps their contexts and kernels
-// from one session to the next.
+// between sessions.
 type gpuDriver struct {
 	mu     sync.Mutex
-	driver *gpu.Driver // nil until a GPU is asked for
+	driver *gpu.Driver // nil until a GPU is needed
 }
 
-// open opens the driver when a GPU is asked for, which takes time, and only once in the
-// program's life. If that fails, the next call tries again: a server may have been
-// started before the driver.
+// open opens the driver on first use, because that takes time, and keeps it. If that
+// fails, the next call retries: a server may have been started before the driver.
 func (g *gpuDriver) open() (*gpu.Driver, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -36,7 +35,7 @@ func (g *gpuDriver) open() (*gpu.Driver, error) {
 	return d, err
 }
 
-// close gives the GPUs back. Nothing may use them any more.
+// close releases the GPUs. Nothing may use them afterwards.
 func (g *gpuDriver) close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -46,18 +45,18 @@ func (g *gpuDriver) close() error {
 	return g.driver.Close()
 }
 
-// gpuLoss is what a server does once its GPUs are lost: it goes on with host memory,
-// and with --exit-on-gpu-failure it ends as soon as no session runs.
+// gpuLoss handles the loss of a server's GPUs. The server continues with host memory
+// or, with --exit-on-gpu-failure, ends as soon as no session runs.
 type gpuLoss struct {
 	*serveRun
 	end context.CancelCauseFunc
 
 	mu       sync.Mutex
 	sessions int
-	lost     error // ends the program; nil before the loss, and without --exit-on-gpu-failure
+	lost     error // ends the program; nil before the loss, and always without --exit-on-gpu-failure
 }
 
-// guard returns the program's GPUs, and reports once when they are lost.
+// guard returns the program's GPUs. It reports their loss once.
 func (l *gpuLoss) guard() xfer.GPUs {
 	if l.gpus == nil {
 		return nil
@@ -83,7 +82,7 @@ func (l *gpuLoss) noteLoss(why error) {
 	}
 }
 
-// load takes the needs of the running sessions.
+// load updates the needs of the running sessions.
 func (l *gpuLoss) load(need xfer.Load) {
 	boundHeap(need)
 	l.update(func() { l.sessions = need.Sessions })
@@ -98,8 +97,7 @@ func (l *gpuLoss) update(by func()) {
 	}
 }
 
-// lostGPU ends a server, with exit code 1. The GPU worked before, so a new start is
-// worth trying.
+// lostGPU ends a server with exit code 1. The GPU worked before, so a restart may help.
 type lostGPU struct{ error }
 
 func (l *lostGPU) Unwrap() error { return l.error }
@@ -115,7 +113,7 @@ func gpuFlags(o *xfer.Options) []cli.Flag {
 	)
 }
 
-// gpuName is the value auto, off, or a name that gpu.Find takes.
+// gpuName is the value auto, off, or a name that gpu.Find accepts.
 func gpuName(to *string) *checkedValue {
 	return &checkedValue{set: func(s string) error {
 		if xfer.CheckGPU(s) != nil {
@@ -126,7 +124,7 @@ func gpuName(to *string) *checkedValue {
 	}}
 }
 
-// memoryText says where an end has its slots, and why in no better place.
+// memoryText says in which memory an end has its slots, and why the memory is not better.
 func memoryText(m *xfer.Memory, remote bool) string {
 	end := "here"
 	if remote {
@@ -149,7 +147,7 @@ func memoryText(m *xfer.Memory, remote bool) string {
 	return text
 }
 
-// endsText says where the slots were, if an end had its slots in a GPU.
+// endsText says in which memory the slots were, if an end had its slots in a GPU.
 func endsText(s *xfer.Summary) string {
 	if s.Local.GPU < 0 && s.Remote.GPU < 0 {
 		return ""
@@ -157,7 +155,7 @@ func endsText(s *xfer.Summary) string {
 	return fmt.Sprintf(", slots here in %s, there in %s", placeOf(s.Local), placeOf(s.Remote))
 }
 
-// placeOf names an end's memory and why it is no better.
+// placeOf names an end's memory and says why it is not better.
 func placeOf(m xfer.Memory) string {
 	if m.Why == "" {
 		return m.String()
@@ -165,7 +163,7 @@ func placeOf(m xfer.Memory) string {
 	return fmt.Sprintf("%s (%s)", m, printable.Text(m.Why))
 }
 
-// memoryEvent says where an end has its slots.
+// memoryEvent reports the memory in which an end has its slots.
 type memoryEvent struct {
 	Event string `json:"event"`
 	End   string `json:"end"` // "local" or "remote"

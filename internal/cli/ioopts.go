@@ -10,7 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// ioFlag is the option about how files get to the disk, and from there.
+// ioFlag is the option that selects how files are read from and written to disk.
 func ioFlag(o *xfer.Options) cli.Flag {
 	return checkedFlag("io", "`auto|direct|dontcache|buffered` how files are written: past the page cache (direct, O_DIRECT), through it without keeping anything there "+
 		"(dontcache, RWF_DONTCACHE, Linux 6.14), or through it (buffered). "+
@@ -19,13 +19,13 @@ func ioFlag(o *xfer.Options) cli.Flag {
 		"auto reads files from 64 MiB on past the page cache, but for what is in it; direct reads so where the file system can do it (auto)", rung(&o.IO))
 }
 
-// transfersFlag is the option about how many files get there at once.
+// transfersFlag is the option for the number of files transferred concurrently.
 func transfersFlag(o *xfer.Options) cli.Flag {
 	return checkedFlag("transfers", "`N` files of 16MiB and more that are copied side by side: 1 to 16 (4; 1 with --write-manifest). "+
 		"1 is best where they are all on one disk that rotates", number(&o.Transfers, 1, xfer.MaxTransfers))
 }
 
-// rung is a word of --io.
+// rung is a value of --io.
 func rung(to *fileset.IOMode) *checkedValue {
 	return &checkedValue{set: func(s string) error {
 		r, ok := fileset.ParseIOMode(s)
@@ -37,8 +37,7 @@ func rung(to *fileset.IOMode) *checkedValue {
 	}}
 }
 
-// diskIOText says how files were read and written. It is empty where nothing is known of
-// that.
+// diskIOText says how files were read and written. It is empty if that is unknown.
 func diskIOText(s *xfer.Summary) string {
 	var parts []string
 	for _, end := range []struct {

@@ -60,8 +60,8 @@ func (p *program) keyCommand() *cli.Command {
 	}
 }
 
-// create makes a key. It writes the client's file first: a key that the server knows
-// and no client has would admit nobody, but would look as if it did.
+// create makes a key. It writes the client's file first: a key that only the server
+// knows would admit nobody, but would appear to work.
 func (k *keyRun) create(ctx context.Context, operands []string) error {
 	if len(operands) != 1 {
 		return args.UsageErrorf("gdrcp key new needs 1 operand: ID, the name of the key")
@@ -87,7 +87,7 @@ func (k *keyRun) create(ctx context.Context, operands []string) error {
 	if err != nil {
 		return err
 	}
-	var unsynced error // the server's file has the key, but a crash may still lose it
+	var unsynced error // the server's file has the key, but a crash could still lose it
 	if k.root != "" {
 		permit := trust.Permit{
 			Key: key, Root: k.root, ReadOnly: k.readOnly, RequireEncrypt: k.requireEncrypt, AllAttributes: k.allAttributes, MaxSessions: k.maxSessions, BytesPerSecond: k.bytesPerSecond,
@@ -100,7 +100,7 @@ func (k *keyRun) create(ctx context.Context, operands []string) error {
 	return unsynced
 }
 
-// checkRoot turns --root into a path that the access file can hold.
+// checkRoot turns --root into a path that the access file can contain.
 func (k *keyRun) checkRoot() (err error) {
 	if k.root != "" && k.accessFile == "" {
 		k.accessFile = k.getenv(accessFileVariable)
@@ -130,7 +130,7 @@ func (k *keyRun) admit(ctx context.Context, permit trust.Permit) error {
 	return nil
 }
 
-// list prints the access file for people.
+// list prints the access file.
 func (k *keyRun) list(_ context.Context, operands []string) error {
 	if len(operands) > 0 {
 		return args.UsageErrorf("gdrcp key list takes no operand, and got %s", args.Quote(operands[0]))
@@ -158,7 +158,7 @@ func (k *keyRun) list(_ context.Context, operands []string) error {
 	return nil
 }
 
-// permitText says what a key may do.
+// permitText describes what a key permits.
 func permitText(p trust.Permit) string {
 	text := []string{"read and write", args.Quote(p.Root)}
 	if p.ReadOnly {

@@ -14,7 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// limitFlags returns the options that bound a copy.
+// limitFlags returns the options that limit a copy.
 func (c *copyRun) limitFlags() []cli.Flag {
 	return about(topicLimits,
 		bwlimitFlag("the copy sends and receives no faster", &c.options.BytesPerSecond),
@@ -24,7 +24,7 @@ func (c *copyRun) limitFlags() []cli.Flag {
 	)
 }
 
-// seconds is a whole number of seconds, or 0.
+// seconds is an option's value: a whole number of seconds, or 0.
 func seconds(to *time.Duration) *checkedValue {
 	var n int
 	v := number(&n, 0, 1<<30)
@@ -37,8 +37,8 @@ func seconds(to *time.Duration) *checkedValue {
 	return v
 }
 
-// fitMemory sets as many slots as --max-memory has room for: at this end or, if both
-// ends are this machine, at both together.
+// fitMemory sets the number of slots that fit into --max-memory: at this end or, if
+// both ends are on this machine, at both together.
 func (c *copyRun) fitMemory(o *xfer.Options, source, stream, both bool) error {
 	if c.maxMemoryBytes == 0 {
 		return nil
@@ -58,7 +58,7 @@ func (c *copyRun) fitMemory(o *xfer.Options, source, stream, both bool) error {
 		}
 	}
 	if isDefault && o.Slots == wanted {
-		// A fast link asks for more.
+		// A fast link needs more slots.
 		for o.Slots < xfer.MaxSlots && takes() <= c.maxMemoryBytes {
 			o.Slots++
 		}
@@ -74,7 +74,7 @@ func (c *copyRun) fitMemory(o *xfer.Options, source, stream, both bool) error {
 	return nil
 }
 
-// bwlimitFlag returns rsync's --bwlimit. usage says what it limits.
+// bwlimitFlag returns rsync's --bwlimit. usage describes what it limits.
 func bwlimitFlag(usage string, bytesPerSecond *int64) cli.Flag {
 	return checkedFlag("bwlimit", "`RATE` a limit in KiB a second, or with K, M or G, like 1.5M: "+usage+"; 0 is no limit (0)", rate(bytesPerSecond))
 }
@@ -86,8 +86,8 @@ var errRate = errors.New("not a rate (write it like 500 for KiB a second, 1.5M o
 // minRate is the lowest rate that rsync accepts.
 const minRate = 512
 
-// parseRate reads bytes a second as rsync(1) does for --bwlimit: without a unit, in
-// KiB. 0 is no limit.
+// parseRate parses bytes per second as rsync(1) does for --bwlimit: without a unit, in
+// KiB. 0 means no limit.
 func parseRate(s string) (bytesPerSecond int64, err error) {
 	n, ok := parseAmount(s, 1)
 	switch {
@@ -101,11 +101,10 @@ func parseRate(s string) (bytesPerSecond int64, err error) {
 	return int64(n), nil
 }
 
-// parseAmount reads a number of bytes as rsync(1) does (parse_size_arg of its
-// options.c). The number may have a fraction. Its unit is B, K, M, G, T or P, small or
-// capital, for powers of 1024, or without a letter the given power of 1024. "iB" after
-// the letter changes nothing, and "B" makes it a power of 1000. +1 and -1 at the end
-// are bytes.
+// parseAmount parses a number of bytes as rsync(1) does (parse_size_arg in its options.c). The
+// number may have a fraction. Its unit is B, K, M, G, T or P, in either case, for powers of 1024;
+// without a letter, the given power of 1024. "iB" after the letter has no effect, and "B" makes the
+// unit a power of 1000. A final +1 or -1 adds or subtracts a byte.
 func parseAmount(s string, power int) (bytes float64, ok bool) {
 	s = strings.ToLower(s)
 	unit := strings.TrimLeft(s, "0123456789.")
@@ -127,8 +126,8 @@ func parseAmount(s string, power int) (bytes float64, ok bool) {
 	return n, true
 }
 
-// bytesOfUnit takes a unit in small letters off the beginning of text. Without one, it
-// returns the given power of 1024.
+// bytesOfUnit removes a unit in lower case from the beginning of text. Without a unit,
+// it returns the given power of 1024.
 func bytesOfUnit(text string, power int) (bytesPerUnit float64, rest string) {
 	base := 1024.0
 	if text != "" {
@@ -144,8 +143,7 @@ func bytesOfUnit(text string, power int) (bytesPerUnit float64, rest string) {
 	return math.Pow(base, float64(power)), text
 }
 
-// fileSize is the value of --max-size and --min-size: rsync's sizes, without a unit in
-// bytes.
+// fileSize is the value of --max-size and --min-size: rsync's sizes, in bytes if there is no unit.
 func fileSize(set func(bytes int64)) *checkedValue {
 	return &checkedValue{set: func(s string) error {
 		n, ok := parseAmount(s, 0)

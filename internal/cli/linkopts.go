@@ -43,7 +43,7 @@ func linkFlags(o *xfer.Options, require cli.Flag) []cli.Flag {
 	)
 }
 
-// railCount reads a number of rails, or all.
+// railCount is a number of rails, or all.
 func railCount(into *int) *checkedValue {
 	return &checkedValue{set: func(s string) error {
 		if s == "all" {

@@ -17,16 +17,16 @@ import (
 	"gdrcp/xfer"
 )
 
-// localTransport is a link's transport if both ends are on this machine: streams within
-// this process.
+// localTransport is a link's transport if both ends are on this machine and streams
+// within this process connect them.
 const localTransport = "local"
 
 // neverSilent is the Silence of ends in one process: neither can die alone, and after
-// the process was stopped for an hour (^Z) both are still there.
+// the process was stopped for an hour (^Z) both still exist.
 const neverSilent = 100 * 365 * 24 * time.Hour
 
-// onThisMachine copies from this machine to itself. This process is also the server of
-// the user's own files, and no other process can be its client.
+// onThisMachine copies from this machine to itself. This process is also the server for
+// the user's own files; no other process can be its client.
 func (c *copyRun) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*xfer.Summary, error) {
 	if err := p.checkNotSame(p.sources[0]); err != nil && len(p.sources) == 1 {
 		return nil, err
@@ -55,7 +55,7 @@ func (c *copyRun) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*
 		Log: func(end xfer.SessionEnd) {
 			select {
 			case theirs <- end:
-			default: // the session's own error counts
+			default: // the session's own error takes precedence
 			}
 		},
 	})
@@ -91,12 +91,11 @@ func (c *copyRun) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*
 	return s, errors.Join(err, lost)
 }
 
-// localQueuePairs is how many queue pairs a copy within this machine has: each is one
-// processor that moves chunks from ring to ring.
+// localQueuePairs returns the number of queue pairs of a copy within this machine. Each
+// one uses a processor to move chunks from ring to ring.
 func localQueuePairs(processors int) int { return min(max(processors/2, 1), 4) }
 
-// causeOf returns the error of the serving end if the other end only heard that there
-// was an error.
+// causeOf returns the serving end's error if the other end only received that there was an error.
 func causeOf(err, theirs error) error {
 	var heard *xfer.RemoteError
 	if errors.As(err, &heard) && theirs != nil && !errors.As(theirs, new(*xfer.RemoteError)) {
@@ -123,13 +122,13 @@ func refuseNetworkOptions(o *xfer.Options) error {
 	return nil
 }
 
-// checkNotSame refuses to copy a file to itself, under any name, as cp(1) does: with -l
-// a link could replace the file that it leads to. The engine checks directories, by the
-// ones that it has opened.
+// checkNotSame refuses to copy a file to itself, under any name, as cp(1) does: with
+// -l, a link could replace its own target. The engine makes the same check for
+// directories, on those that it has opened.
 func (p *plan) checkNotSame(source string) error {
 	at, err := os.Stat(p.dst)
 	if err != nil || p.dst == streamName || source == streamName {
-		return nil // nothing is there yet, or a later error says what is wrong
+		return nil // nothing exists there yet, or a later error explains the problem
 	}
 	from, err := os.Stat(source)
 	if err != nil || from.IsDir() {
@@ -148,10 +147,10 @@ func (p *plan) checkNotSame(source string) error {
 	return nil
 }
 
-// checkPartialsOutside refuses a directory for partial files that is in a source: the copy
-// would change what it reads. The engine checks the destination. A name instead of a path
-// stands for directories of which those at the source are left out. Where only a part of the
-// source is chosen, the directory may not be in it.
+// checkPartialsOutside refuses a directory for partial files inside a source, because
+// the copy would change what it reads. The engine checks the destination. A name
+// instead of a path means directories that are excluded at the source. If only part of
+// the source is selected, the directory must not be in that part.
 func (p *plan) checkPartialsOutside(o *xfer.Options) error {
 	dir := o.PartialDir
 	if !filepath.IsAbs(dir) || len(o.Rules) > 0 || o.Names != nil || o.OneFileSystem {
@@ -162,9 +161,9 @@ func (p *plan) checkPartialsOutside(o *xfer.Options) error {
 		stat = os.Stat
 	}
 	at, err := filepath.EvalSymlinks(dir)
-	if err != nil { // it will be made, in a directory that has to be there
+	if err != nil { // it will be created in an existing directory
 		if at, err = filepath.EvalSymlinks(filepath.Dir(dir)); err != nil {
-			return nil // the engine says what is wrong
+			return nil // the engine explains the problem
 		}
 	}
 	for _, source := range p.sources {

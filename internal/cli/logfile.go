@@ -11,8 +11,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// logFile is the file that --log-file names. It keeps its first error, and writes
-// nothing afterwards. A nil logFile drops everything.
+// logFile is the file that --log-file names. It keeps its first error and writes
+// nothing afterwards. A nil logFile discards everything.
 type logFile struct {
 	paths logPaths // set before the engine reports entries
 	ends  endNames // set before the engine reports anything
@@ -29,8 +29,8 @@ func (p *program) openLog(name string) (*logFile, error) {
 	return &logFile{out: p.newOutput(fmt.Sprintf("the log file %q", name), f, false, readerPatience), file: f}, nil
 }
 
-// line writes a line with the time and the process, as rsync(1) does: in one
-// piece, so that the lines of several programs that log there stay whole.
+// line writes a line with the time and the process ID, as rsync(1) does. It makes a
+// single write, so that lines of several programs that log to the same file do not mix.
 func (l *logFile) line(format string, args ...any) {
 	if l == nil {
 		return
@@ -39,7 +39,7 @@ func (l *logFile) line(format string, args ...any) {
 	fmt.Fprintf(l.out, "%s [%d] %s\n", time.Now().Format("2006/01/02 15:04:05"), os.Getpid(), text)
 }
 
-// output returns what the log is written to.
+// output returns the output to which the log is written.
 func (l *logFile) output() *output {
 	if l == nil {
 		return &output{}
@@ -47,7 +47,7 @@ func (l *logFile) output() *output {
 	return l.out
 }
 
-// asked logs sources and destination, in the words of the command line.
+// asked logs sources and destination as the command line gave them.
 func (l *logFile) asked(operands []string) {
 	words := make([]string, len(operands))
 	for i, o := range operands {
@@ -63,7 +63,7 @@ func (l *logFile) close() error {
 		return nil
 	}
 	lost := l.out.finish()
-	_ = l.file.Close() // finish has the error
+	_ = l.file.Close() // finish returned the error
 	return lost
 }
 

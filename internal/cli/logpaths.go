@@ -12,7 +12,7 @@ import (
 
 // logPaths turns the engine's paths into full names of entries, with their hosts.
 type logPaths struct {
-	sources []string // in full
+	sources []string // absolute
 	dst     string
 	place   atomic.Pointer[xfer.Place] // nil before the engine has reported it
 }
@@ -32,7 +32,7 @@ func (l *logPaths) set(p *plan) {
 	}
 }
 
-// fullLocalPath makes a path of this machine absolute. It leaves "-" as it is.
+// fullLocalPath makes a path of this machine absolute, except "-".
 func fullLocalPath(name string) string {
 	if name == streamName {
 		return name
@@ -40,11 +40,11 @@ func fullLocalPath(name string) string {
 	if abs, err := filepath.Abs(name); err == nil {
 		return abs
 	}
-	return name // the working directory is gone
+	return name // the working directory no longer exists
 }
 
-// fullRemotePath returns a path at the other end, with its host. It is no operand:
-// nothing is percent-encoded.
+// fullRemotePath returns a path at the peer, with its host. The result is not an
+// operand: nothing is percent-encoded.
 func (p *plan) fullRemotePath(name string) string {
 	if p.far != nil {
 		return p.far.String() + ":" + path.Clean(name)
@@ -52,7 +52,7 @@ func (p *plan) fullRemotePath(name string) string {
 	return scheme + p.endpoint.String() + path.Clean("/"+name)
 }
 
-// from returns where the source has an entry.
+// from returns the full name of an entry at the source.
 func (l *logPaths) from(entry string) string {
 	place := l.place.Load()
 	switch {
@@ -70,7 +70,7 @@ func (l *logPaths) from(entry string) string {
 	return args.Quote(below(l.sources[0], entry))
 }
 
-// to returns where the destination has an entry, or would have it.
+// to returns the full name that an entry has, or would have, at the destination.
 func (l *logPaths) to(entry string) string {
 	place := l.place.Load()
 	switch {
@@ -84,7 +84,7 @@ func (l *logPaths) to(entry string) string {
 
 func (l *logPaths) isStream() bool { return l.sources[0] == streamName || l.dst == streamName }
 
-// below returns an entry's path below that of a directory.
+// below joins an entry's path to the path of a directory.
 func below(dir, entry string) string {
 	if entry == "" || entry == "." {
 		return dir

@@ -11,8 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// manPagesCommand writes the manual pages. It is for `make man`, not for
-// people.
+// manPagesCommand writes the manual pages, for `make man`.
 func (p *program) manPagesCommand() *cli.Command {
 	return &cli.Command{
 		Name: "man-pages", Hidden: true, Usage: "write the manual pages", ArgsUsage: "DIR", Action: action(p.writeManPages),

@@ -28,8 +28,8 @@ type manifestRun struct {
 	outName   string
 	quiet     bool
 	json      bool
-	progress  bool // by --progress
-	// noProgress: not on a terminal either, by --no-progress.
+	progress  bool // --progress was given
+	// noProgress means that --no-progress was given: no progress on a terminal either.
 	noProgress bool
 	console    *console
 	events     *events
@@ -79,7 +79,7 @@ func (p *program) manifestCommand() *cli.Command {
 	}
 }
 
-// manifestPlaces is the text of help about a PATH on another host.
+// manifestPlaces is help text about a PATH on another host.
 const manifestPlaces = "\nPATH may be [user@]host:path: ssh starts gdrcp there, which reads the files. Only the manifest and the findings travel.\n" +
 	"Files of rules and lists are read on this machine."
 
@@ -101,8 +101,8 @@ func (m *manifestRun) action(operands int, do func(ctx context.Context, operands
 	}
 }
 
-// follow shows progress while files are read, if that is wanted. dataOnScreen: the
-// terminal shows the manifest.
+// follow shows progress while files are read, if the user wants that. dataOnScreen
+// means that the terminal shows the manifest.
 func (m *manifestRun) follow(dataOnScreen bool) (end func()) {
 	m.tally = &xfer.Tally{}
 	m.audit.Tally = m.tally
@@ -110,7 +110,7 @@ func (m *manifestRun) follow(dataOnScreen bool) (end func()) {
 	return w.follow(m.tally)
 }
 
-// manifestWriter opens the place for a new manifest: standard output or a file.
+// manifestWriter opens the output for a new manifest: standard output or a file.
 func (m *manifestRun) manifestWriter() (out *manifest.Writer, commit func() error, abort func(), err error) {
 	if m.outName == "-" {
 		out, err = manifest.NewWriter(m.stdout, m.header)
@@ -181,8 +181,8 @@ func (m *manifestRun) create(ctx context.Context, operands []string) error {
 	return nil
 }
 
-// openManifest opens a manifest by name, "-" being standard input. What may wait for ever,
-// like a fifo, is read until ctx ends.
+// openManifest opens a manifest by name; "-" is standard input. Reading a source that
+// may block for ever, such as a fifo, ends when ctx ends.
 func (m *manifestRun) openManifest(ctx context.Context, name string) (*manifest.Reader, error) {
 	if st, err := os.Stat(name); name != "-" && (err != nil || st.Mode().IsRegular()) {
 		return manifest.Open(name)
@@ -199,14 +199,14 @@ func (m *manifestRun) openManifest(ctx context.Context, name string) (*manifest.
 	return manifest.NewReader(in)
 }
 
-// readRules reads the rules for a tree, and the files that hold rules, until ctx ends.
+// readRules reads the rules for a tree and the files that contain rules, until ctx ends.
 func (m *manifestRun) readRules(ctx context.Context) (err error) {
 	m.selection.stdin = m.stdin
 	m.audit.Rules, err = m.selection.read(ctx)
 	return err
 }
 
-// tellUnread reports an entry that could not be read, with the host if that is another.
+// tellUnread reports an unreadable entry, with the host if it is remote.
 func (m *manifestRun) tellUnread(f *audit.Finding, where *sshHost) {
 	at := ""
 	if where != nil {
@@ -260,12 +260,12 @@ func (m *manifestRun) verify(ctx context.Context, operands []string) error {
 	return nil
 }
 
-// tell writes a line to standard output, above the bar.
+// tell writes a line to standard output, above the progress bar.
 func (m *manifestRun) tell(format string, args ...any) {
 	m.console.lineTo(m.stdout, format, args...)
 }
 
-// verdict is the last line of a verification.
+// verdict returns the last line of a verification.
 func verdict(s *audit.Summary) string {
 	var parts []string
 	for _, f := range []struct {
@@ -283,7 +283,7 @@ func verdict(s *audit.Summary) string {
 	switch {
 	case len(parts) > 0:
 		return fmt.Sprintf("NOT as the manifest says: %s; %s as it should be%s", strings.Join(parts, ", "), contentText(s), left)
-	case left != "": // the root covers more than was checked
+	case left != "": // the root covers more than was verified
 		return fmt.Sprintf("verified %s%s", contentText(s), left)
 	}
 	return fmt.Sprintf("verified %s: root %s %x", contentText(s), s.Algorithm, s.Content)
@@ -302,7 +302,7 @@ func contentText(s *audit.Summary) string {
 
 func kindText(k audit.Kind) string { return findingKinds()[k] }
 
-// findingKinds are the names of the kinds of findings, by their numbers.
+// findingKinds returns the names of the kinds of findings, by number.
 func findingKinds() []string {
 	return []string{audit.Bad: "bad", audit.Missing: "missing", audit.Extra: "extra", audit.Unreadable: "unreadable", audit.Skipped: "skipped"}
 }

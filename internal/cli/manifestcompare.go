@@ -12,8 +12,8 @@ import (
 	"gdrcp/manifest"
 )
 
-// show prints a manifest for a person, without the digests of pieces. Its lines are
-// those of the manifest, except that a file of several pieces has its root.
+// show prints a manifest in readable form, without the digests of pieces. Its lines are
+// those of the manifest, except that a file of several pieces has only its root.
 func (m *manifestRun) show(ctx context.Context, operands []string) error {
 	r, err := m.openManifest(ctx, operands[0])
 	if err != nil {
@@ -45,8 +45,8 @@ func (m *manifestRun) show(ctx context.Context, operands []string) error {
 	return nil
 }
 
-// entryText returns an entry in the form that show prints. Names are quoted where they could
-// be misread: no two entries have the same line.
+// entryText returns an entry in the form that show prints. Names that could be misread
+// are quoted, so no two entries have the same line.
 func entryText(e *manifest.Entry, a manifest.Algorithm) string {
 	switch e.Type {
 	case manifest.File:

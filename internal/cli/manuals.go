@@ -2,7 +2,7 @@ package cli
 
 import "gdrcp/internal/cmdline"
 
-// details are the texts about options that manuals and docs/cli.md have and help lacks,
+// details returns texts about options that manuals and docs/cli.md have and help lacks,
 // by the words of the command and the option's long name. They are whole sentences.
 func details() map[string]string {
 	return map[string]string{
@@ -71,8 +71,9 @@ func details() map[string]string {
 	}
 }
 
-// common are the options that --help tells of a command that has many, by their long
-// names, with what it says of them; nil: all, with the first words of their texts.
+// common returns the options that --help shows for a command with many options, by
+// their long names, with short texts. If it is nil, --help shows all of them with the
+// first words of their texts.
 func common(command string) map[string]string {
 	switch command {
 	case "":
@@ -112,7 +113,7 @@ func common(command string) map[string]string {
 	return nil
 }
 
-// sections returns the sections of a command's manual besides its options.
+// sections returns the sections of a command's manual, apart from its options.
 func sections(command string) []cmdline.Section {
 	filesOf := files(command)
 	if filesOf == nil {
@@ -150,7 +151,7 @@ func sections(command string) []cmdline.Section {
 	}
 }
 
-// files lists the files that a command reads or writes besides its operands.
+// files returns the files that a command reads or writes, apart from its operands.
 func files(command string) []cmdline.Item {
 	leftovers := cmdline.Item{Term: ".gdrcp-*", Text: "in a target's directory: what is being written, until it has its name. What a killed copy leaves of these is removed by the next copy that writes there"}
 	switch command {

@@ -6,7 +6,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// metadataFlags returns the options about metadata of the source that a copy keeps.
+// metadataFlags returns the options that select which metadata of the source is kept.
 // Names and meanings are rsync's.
 func metadataFlags(o *xfer.Options) []cli.Flag {
 	return about(topicKept,

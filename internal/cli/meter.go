@@ -15,31 +15,31 @@ import (
 // figure, and short enough to show that a copy has stopped moving.
 const rateWindow = 5 * time.Second
 
-// reading is how far a copy has come.
+// reading is the progress of a copy at one time.
 type reading struct {
 	xfer.Progress
 	elapsed time.Duration // since the copy began
-	// bytesPerSecond is the rate over the last rateWindow; 0 before there is a rate.
+	// bytesPerSecond is the rate over the last rateWindow, or 0 before a rate is known.
 	bytesPerSecond float64
 }
 
-// meter makes readings of a tally's progress. Its clock starts once.
+// meter turns a tally's progress into readings. Its clock starts once.
 type meter struct {
 	began  time.Time
-	recent []sample // of the last rateWindow, and one that is older
-	tries  int64    // after the first; a rate is of one try
+	recent []sample // of the last rateWindow, and one older
+	tries  int64    // number of retries; a rate is of one attempt
 }
 
 type sample struct {
 	at    time.Time
-	bytes int64 // that have moved
+	bytes int64 // that were moved
 }
 
 func newMeter(now time.Time) *meter {
 	return &meter{began: now, recent: []sample{{at: now}}}
 }
 
-// read takes progress at time now, which is not before the time of the last call.
+// read takes progress at time now, which must not be before the time of the last call.
 func (m *meter) read(p xfer.Progress, now time.Time) reading {
 	m.recent = append(m.recent, sample{now, p.MovedBytes})
 	if p.Tries != m.tries {
@@ -55,23 +55,22 @@ func (m *meter) read(p xfer.Progress, now time.Time) reading {
 	return r
 }
 
-// begun reports whether there is anything to show: the ends have met, and an entry was
-// found.
+// begun reports whether there is anything to show: the ends are connected, and an entry was found.
 func (r *reading) begun() bool {
 	return r.Bytes > 0 || r.Files > 0 || r.TotalBytes > 0 || r.TotalKnown
 }
 
-// hasShare reports whether the total is known, so that there is a percentage.
+// hasShare reports whether the total is known, so that a percentage can be shown.
 func (r *reading) hasShare() bool { return r.TotalKnown && r.TotalBytes > 0 }
 
-// percent is the share of the bytes that are done, rounded down, from 0 to 100. What it
-// counts a far end may have told.
+// percent returns the share of the bytes that are done, rounded down, from 0 to 100.
+// The counts may come from the peer and cannot be trusted.
 func (r *reading) percent() int64 {
 	return int64(100 * max(0, min(1, float64(r.Bytes)/float64(r.TotalBytes))))
 }
 
-// left returns the time that the rest takes at this rate. It returns false if the time
-// is unknown, or so long that the figure means nothing.
+// left returns the estimated time for the remaining bytes. It returns false if the time
+// is unknown, or so long that the figure is meaningless.
 func (r *reading) left() (time.Duration, bool) {
 	if !r.hasShare() || r.bytesPerSecond <= 0 || r.Bytes >= r.TotalBytes {
 		return 0, false
@@ -83,8 +82,8 @@ func (r *reading) left() (time.Duration, bool) {
 	return time.Duration(seconds * float64(time.Second)), true
 }
 
-// share is the first field of a line: what part of the bytes is done or, before the
-// total is known, how many.
+// share returns the first field of a line: the percentage of bytes done or, before the
+// total is known, their number.
 func (r *reading) share() string {
 	if r.hasShare() {
 		return fmt.Sprintf("%3d%%", r.percent())
@@ -92,8 +91,8 @@ func (r *reading) share() string {
 	return bytesText(float64(r.Bytes), 1)
 }
 
-// fields returns what follows the share in a line, the most important first. All is
-// ASCII, so that one byte takes one cell. There are no names, which may hold any bytes.
+// fields returns the fields after the share in a line, the most important first. All are ASCII, so
+// that one byte takes one cell. They contain no names, which may hold any bytes.
 func (r *reading) fields() []string {
 	f := []string{bytesText(r.bytesPerSecond, 1) + "/s"}
 	if left, ok := r.left(); ok {
@@ -109,7 +108,7 @@ func (r *reading) fields() []string {
 const (
 	barFrame    = len(" 100% []") // that a bar adds to its description
 	minBarCells = 7               // of the bar itself
-	barColumns  = 30              // of the narrowest terminal that has a bar
+	barColumns  = 30              // minimum width of a terminal for a bar
 )
 
 // line returns a line of at most that many cells: as many fields as fit, and a bar if
@@ -119,13 +118,13 @@ func (r *reading) line(cells int) string {
 		return fit(append([]string{r.share()}, r.fields()...), cells)
 	}
 	description := fit(r.fields(), cells-barFrame-minBarCells)
-	// A bar of its own for each line, because its width changes with the terminal's, and
-	// the share falls when a copy begins again.
+	// Each line has its own bar, because the width changes with the terminal's, and the
+	// share falls when a copy restarts.
 	bar := progressbar.NewOptions64(100, progressbar.OptionSetDescription(description),
 		progressbar.OptionSetWidth(cells-len(description)-barFrame), progressbar.OptionSetTheme(barTheme),
 		progressbar.OptionSetElapsedTime(false), progressbar.OptionSetPredictTime(false), progressbar.OptionSetWriter(io.Discard))
 	_ = bar.Set64(r.percent())
-	_ = bar.RenderBlank() // draws also what has not begun
+	_ = bar.RenderBlank() // draws a bar that has not begun, too
 	return strings.TrimRight(strings.TrimLeft(bar.String(), "\r"), " ")
 }
 

@@ -8,19 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notifier tells the service manager how a server is doing, by the protocol of
-// sd_notify(3): datagrams to the socket that NOTIFY_SOCKET names, a path or, with @ in
-// front, a name in the abstract namespace. The zero notifier tells nobody.
+// notifier reports a server's state to the service manager by the protocol of
+// sd_notify(3): datagrams to the socket that NOTIFY_SOCKET names, which is a path or,
+// after @, a name in the abstract namespace. The zero notifier reports nothing.
 type notifier struct{ socket string }
 
 // notifyPatience is how long a message may wait while the manager's socket is full.
 const notifyPatience = 5 * time.Second
 
-// ready says that clients are served, from now on or again.
+// ready reports that clients are served, from now on or again.
 func (n notifier) ready() error { return n.tell("READY=1") }
 
-// reloading says that ready will come again. Its time lets the manager put the two in
-// order (systemd requires it with Type=notify-reload).
+// reloading reports a reload, after which ready follows. Its timestamp lets the manager
+// put the two in order (systemd requires it with Type=notify-reload).
 func (n notifier) reloading() error {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -29,7 +29,7 @@ func (n notifier) reloading() error {
 	return n.tell(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/1000))
 }
 
-// stopping says that the server ends.
+// stopping reports that the server is ending.
 func (n notifier) stopping() error { return n.tell("STOPPING=1") }
 
 func (n notifier) tell(state string) error {

@@ -17,34 +17,32 @@ import (
 )
 
 // output is standard output, standard error or a log file. It keeps its first error,
-// because most writers of lines cannot return one. It is written in a goroutine: a
-// terminal that is stopped, or a pipe that nobody reads, holds a write for ever, and
-// nothing ends that but the process.
+// because most callers cannot return one. A goroutine does the writes: a write to a
+// stopped terminal, or to a pipe that nobody reads, blocks until the process ends.
 type output struct {
 	name string
 	w    io.Writer
-	// resumes: the output goes on after an error, for a log that a full disk
-	// interrupts. Without resumes nothing is written after an error, because nobody
-	// would see the gap.
+	// resumes means that writing continues after an error, for a log on a disk that was full.
+	// Without it nothing is written after an error, because nobody would see the gap.
 	resumes bool
-	// patience is how long a write waits for the reader; 0: until the program is to end.
+	// patience is how long a write waits for the reader. 0 means until the program is about to end.
 	patience time.Duration
-	// ending is closed when the program is to end. Nil: writes wait for the reader for
-	// ever.
+	// ending is closed when the program is about to end. If it is nil, writes wait for
+	// the reader for ever.
 	ending <-chan struct{}
 
 	mu         sync.Mutex
 	queue      []*queuedWrite
-	last       *queuedWrite // that came
-	bytes      int          // of the queue, and of the write that is under way
-	writing    bool         // by a goroutine
-	stalled    bool         // the reader was waited for in vain: nobody waits until all is written
+	last       *queuedWrite // most recent
+	bytes      int          // of the queue and of the write in progress
+	writing    bool         // a goroutine is writing
+	stalled    bool         // a wait for the reader has timed out: writes no longer wait until all is written
 	dropped    int64        // writes for which there was no room
 	err        error
-	whenFailed func() // called after an error of writing; may be nil
+	whenFailed func() // called after a write error; may be nil
 }
 
-// queuedWrite is something to write, and the result once done is closed.
+// queuedWrite is text to write, and the result once done is closed.
 type queuedWrite struct {
 	text []byte
 	done chan struct{}
@@ -53,27 +51,27 @@ type queuedWrite struct {
 }
 
 const (
-	// outputBytes bounds what waits for a reader that was waited for in vain.
+	// outputBytes limits the queue for a reader that was waited for in vain.
 	outputBytes = 1 << 20
-	// readerPatience is how long a copy waits for who reads what it tells, and logPatience how
-	// long the sessions of a server wait for who reads its log.
+	// readerPatience is how long a copy waits for the reader of its output. logPatience
+	// is how long the sessions of a server wait for the reader of its log.
 	readerPatience = time.Minute
 	logPatience    = time.Second
-	// lastWordsTime is how long a program that is to end waits for the reader of an output.
+	// lastWordsTime is how long a program that is about to end waits for the reader of an output.
 	lastWordsTime = 2 * time.Second
 )
 
-// errUnread says that the reader of an output did not read.
+// errUnread reports that the reader of an output did not read.
 var errUnread = errors.New("nobody reads it")
 
-// newOutput returns the output on w.
+// newOutput returns an output that writes to w.
 func (p *program) newOutput(name string, w io.Writer, resumes bool, patience time.Duration) *output {
 	return &output{name: name, w: w, resumes: resumes, patience: patience, ending: p.ending}
 }
 
-// Write implements io.Writer. It blocks while the reader does not read, for patience at
-// most. What comes then is written when the reader goes on, or is lost, which is an error,
-// once more than outputBytes wait.
+// Write implements io.Writer. If the reader does not read, it blocks for at most
+// patience. Later text is queued until the reader continues. When the queue exceeds
+// outputBytes, text is lost, which is an error.
 func (o *output) Write(b []byte) (int, error) {
 	w, err := o.put(b)
 	if w == nil {
@@ -100,7 +98,7 @@ func (o *output) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// put takes something to write. It returns nil if there is nothing to wait for.
+// put queues text to write. It returns nil if there is nothing to wait for.
 func (o *output) put(b []byte) (*queuedWrite, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -111,7 +109,7 @@ func (o *output) put(b []byte) (*queuedWrite, error) {
 		o.dropped++
 		return nil, o.failed(errUnread)
 	}
-	// The caller takes b back before a write that is not waited for ends.
+	// A write that nobody waits for may outlast this call, after which the caller reuses b.
 	o.last = &queuedWrite{text: bytes.Clone(b), done: make(chan struct{})}
 	o.queue, o.bytes = append(o.queue, o.last), o.bytes+len(b)
 	if !o.writing {
@@ -148,8 +146,8 @@ func (o *output) drain() {
 	o.writing, o.stalled = false, false
 }
 
-// failed keeps the error of a write, if there is one, and returns it with the output's
-// name. The caller holds mu.
+// failed keeps the error of a write, if any, and returns it with the output's name. The
+// caller holds mu.
 func (o *output) failed(err error) error {
 	if err == nil {
 		return nil
@@ -168,11 +166,10 @@ func (o *output) failed(err error) error {
 	return err
 }
 
-// Stat describes the file that the output goes to, if it goes to one.
+// Stat describes the file that the output writes to, if it is a file.
 func (o *output) Stat() (fs.FileInfo, error) { return statOf(o.w) }
 
-// statOf describes the file that a stream is. For other streams the error is
-// errors.ErrUnsupported.
+// statOf describes the file of a stream. For other streams the error is errors.ErrUnsupported.
 func statOf(stream any) (fs.FileInfo, error) {
 	if f, ok := stream.(interface{ Stat() (fs.FileInfo, error) }); ok {
 		return f.Stat()
@@ -180,10 +177,10 @@ func statOf(stream any) (fs.FileInfo, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// finish waits until all is written, for lastWordsTime at most, and makes the file system
-// report errors that it reports only when a file is closed (an NFS server with a full disk,
-// a quota). At the end of the process nobody would see them. Call it after the last Write.
-// It returns the first error of writing.
+// finish waits until everything is written, for at most lastWordsTime. It also closes
+// files, because some file systems report errors only then (an NFS server with a full
+// disk, a quota), and nobody would see them after the process has ended. Call it after
+// the last Write. It returns the first error of writing.
 func (o *output) finish() error {
 	o.mu.Lock()
 	last := o.last
@@ -211,21 +208,21 @@ func (o *output) finish() error {
 	return o.failed(chunker.FinishFile(f))
 }
 
-// writeError is the first error of writing, or nil.
+// writeError returns the first error of writing, or nil.
 func (o *output) writeError() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.err
 }
 
-// onError sets a function that is called, with o locked, after each error of writing.
+// onError sets a function that is called, with o locked, after each write error.
 func (o *output) onError(do func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.whenFailed = do
 }
 
-// unwrapWriter returns the writer below an output, for programs that gdrcp starts.
+// unwrapWriter returns the writer underneath an output, for programs that gdrcp starts.
 func unwrapWriter(w io.Writer) io.Writer {
 	if o, ok := w.(*output); ok {
 		return o.w
@@ -233,13 +230,13 @@ func unwrapWriter(w io.Writer) io.Writer {
 	return w
 }
 
-// errTakesNoMore ends a command that only prints.
+// errTakesNoMore ends a command that only prints when standard output fails.
 var errTakesNoMore = errors.New("standard output takes no more")
 
-// printingContext is for a command that only prints. The context ends when standard
-// output takes no more. If the reader has gone away, the program then ends without a
-// message, as other programs end by SIGPIPE. A command with a single write needs no
-// context: it sets onlyPrints.
+// printingContext returns a context for a command that only prints. It ends when a
+// write to standard output fails. If the reader has closed the pipe, the program then
+// ends without a message, as other programs end by SIGPIPE. A command with a single
+// write needs no context: it sets onlyPrints.
 func (p *program) printingContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	p.onlyPrints = true
@@ -247,20 +244,19 @@ func (p *program) printingContext(ctx context.Context) (context.Context, context
 	return ctx, func() { cancel(nil) }
 }
 
-// readerHasLeft reports whether the command only prints and its reader has gone away.
+// readerHasLeft reports whether the command only prints and its reader has closed the pipe.
 func (p *program) readerHasLeft() bool {
 	return p.onlyPrints && errors.Is(p.checkedStdout.writeError(), syscall.EPIPE)
 }
 
-// endedByOutput reports whether a command that only prints ended with err because standard
-// output took no more.
+// endedByOutput reports whether a command that only prints ended with err because a
+// write to standard output failed.
 func (p *program) endedByOutput(err error) bool {
 	lost := p.checkedStdout.writeError()
 	return p.onlyPrints && lost != nil && !errors.Is(lost, errUnread) && (errors.Is(err, errTakesNoMore) || errors.Is(err, context.Canceled) || errors.Is(err, errors.Unwrap(lost)))
 }
 
-// closedFile stands for standard input or output of a program that was started without
-// it.
+// closedFile replaces the standard input or output of a program that was started without it.
 type closedFile struct{}
 
 var errClosed = errors.New("it is closed")
@@ -273,7 +269,7 @@ func (closedFile) Read([]byte) (int, error) {
 // Write implements io.Writer.
 func (closedFile) Write([]byte) (int, error) { return 0, errClosed }
 
-// inheritedInput returns the standard input with which this program was started.
+// inheritedInput returns the standard input that this program was started with.
 func inheritedInput() io.Reader {
 	if inherited.Look(0) == inherited.Missing {
 		return closedFile{}
@@ -281,7 +277,7 @@ func inheritedInput() io.Reader {
 	return os.Stdin
 }
 
-// inheritedOutput returns the standard output with which this program was started.
+// inheritedOutput returns the standard output that this program was started with.
 func inheritedOutput() io.Writer {
 	if inherited.Look(1) == inherited.Missing {
 		return closedFile{}

@@ -1,5 +1,5 @@
-// Package cli is the command line: its commands and options, its output for people and
-// programs, and the exit codes. It hands the providers to the engine.
+// Package cli is the command line: commands and options, output for people and
+// programs, and exit codes. It passes the providers to the engine.
 package cli
 
 import (
@@ -21,17 +21,17 @@ import (
 	"gdrcp/xfer"
 )
 
-// Main carries out the arguments of the process and returns the exit code. version is
-// that of the build; if it is empty, the toolchain's record counts. Call Main once in a
-// process: it takes over the signals, the standard streams and the bounds on memory.
+// Main runs the command of the process's arguments and returns the exit code. version is that of
+// the build. If it is empty, the toolchain's build information is used. Call Main once in a
+// process: it takes over the signals, the standard streams and the memory limits.
 func Main(version string) int {
-	// The first signal asks for a clean end. Then the defaults are back, so that a
-	// second signal kills.
+	// The first signal asks for a clean end. After it the defaults apply again, so that
+	// a second signal kills.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	// The reader of standard output or error may go away: that is an error of writing like
-	// others, and does not end a server or a copy. The signal is caught and not ignored,
-	// because programs that are started here would inherit that they ignore it.
+	// The reader of standard output or error may go away. That is a write error like
+	// any other, and does not end a server or a copy. The signal is caught rather than
+	// ignored, because programs started here would inherit that it is ignored.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	boundHeap(xfer.Load{Sessions: 1})
 	disableCoreDumps()
@@ -50,17 +50,17 @@ func Main(version string) int {
 	return code
 }
 
-// program is one run of gdrcp: everything that it touches besides files and the
-// providers.
+// program is one run of gdrcp. It holds everything that a run uses, apart from files
+// and the providers.
 type program struct {
 	version                      string // see Main
 	stdin                        io.Reader
-	stdout, stderr               io.Writer // run puts checkedStdout and checkedStderr before them
+	stdout, stderr               io.Writer // run replaces them by checkedStdout and checkedStderr
 	checkedStdout, checkedStderr *output
 	ending                       <-chan struct{} // see output
 	onlyPrints                   bool            // see printingContext
 	input, output                stream          // for data of copies
-	eventsOut                    io.Writer       // where --json writes
+	eventsOut                    io.Writer       // the destination of --json
 	getenv                       func(string) string
 	started                      time.Time
 	verbs, tcp                   rdma.Provider
@@ -68,10 +68,10 @@ type program struct {
 	gpus                         xfer.GPUs
 	timeouts                     xfer.Timeouts
 	oneCPU                       bool     // see limitCPUs
-	givenOptions                 []string // options of the command line, in the form --name=value
-	// relayed is a copy that another host has asked for, else nil.
+	givenOptions                 []string // options of the command line, as --name=value
+	// relayed is the copy that another host asked for, or nil.
 	relayed *remote.Run
-	// catchHangups begins to catch SIGHUP. Nil: SIGHUP is not caught.
+	// catchHangups begins to catch SIGHUP. If it is nil, SIGHUP is not caught.
 	catchHangups func() <-chan os.Signal
 	hangups      <-chan os.Signal
 }
@@ -82,9 +82,8 @@ func catchHangups() <-chan os.Signal {
 	return c
 }
 
-// handleHangups handles SIGHUP. A server reads its keys anew, see handleSignals. Every
-// other command ends, unless nohup ignores the signal; a terminal that goes away sends
-// it more than once.
+// handleHangups handles SIGHUP. A server reloads its keys, see handleSignals. Every other command
+// ends, unless nohup ignores the signal. A terminal that goes away sends it more than once.
 func (p *program) handleHangups(ctx context.Context, command string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	if p.catchHangups == nil || (command != serveName && signal.Ignored(syscall.SIGHUP)) {
@@ -103,8 +102,8 @@ func (p *program) handleHangups(ctx context.Context, command string) (context.Co
 	return ctx, cancel
 }
 
-// run carries out the arguments and returns the exit code. argv[0] is the program's
-// name. It ends early, and cleanly, when ctx ends.
+// run runs the command of the arguments and returns the exit code. argv[0] is the
+// program's name. It ends early, and cleanly, when ctx ends.
 func (p *program) run(ctx context.Context, argv []string) int {
 	ending, hurry := context.WithCancel(ctx)
 	defer hurry()
@@ -145,9 +144,8 @@ func (p *program) run(ctx context.Context, argv []string) int {
 	return p.fail(ctx, err)
 }
 
-// finish returns the exit code of a run that finished. Output that did not reach
-// standard output or standard error is an error too: a list that is cut off, or a log
-// on a full disk, looks complete.
+// finish returns the exit code of a finished run. Output that did not reach standard output or
+// standard error is an error too, because a truncated list or log looks complete.
 func (p *program) finish(told *exitCodeError) int {
 	code := exitOK
 	if lost := p.checkedStdout.finish(); p.readerHasLeft() {
@@ -164,7 +162,7 @@ func (p *program) finish(told *exitCodeError) int {
 	return code
 }
 
-// asksJSON looks for --json without parsing the options, which may be the problem.
+// asksJSON looks for --json without parsing the options, because they may be what is wrong.
 func asksJSON(args []string) bool {
 	for _, a := range args {
 		if a == "--" {
@@ -178,7 +176,7 @@ func asksJSON(args []string) bool {
 	return false
 }
 
-// fail prints the error, unless it was printed already, and returns the exit code.
+// fail prints the error, unless it was already printed, and returns the exit code.
 func (p *program) fail(ctx context.Context, err error) int {
 	f := explain(err, ctx.Err() != nil)
 	if f.text != "" {
@@ -190,7 +188,8 @@ func (p *program) fail(ctx context.Context, err error) int {
 	return f.code
 }
 
-// versionText returns the version of the build or, without one, the toolchain's record.
+// versionText returns the version of the build or, without one, of the toolchain's
+// build information.
 func (p *program) versionText() string {
 	if p.version != "" {
 		return p.version
@@ -201,7 +200,7 @@ func (p *program) versionText() string {
 	return "unknown"
 }
 
-// client returns the engine's client over this program's providers.
+// client returns the engine's client with this program's providers.
 func (p *program) client() *xfer.Client {
 	return &xfer.Client{Verbs: p.verbs, TCP: p.tcp, GPUs: p.gpus}
 }

@@ -13,29 +13,28 @@ import (
 	"golang.org/x/term"
 )
 
-// How often progress is shown: by a line that is redrawn on a terminal, by lines that
-// stay elsewhere, and by events.
+// These are the intervals at which progress is shown: as a line that is redrawn on a
+// terminal, as separate lines elsewhere, and as events.
 const (
 	redrawEvery = 100 * time.Millisecond
 	lineEvery   = 10 * time.Second
 	eventEvery  = time.Second
 )
 
-// assumedColumns is the width of a terminal that does not report its own.
+// assumedColumns is the width of a terminal that does not report one.
 const assumedColumns = 80
 
-// console shows lines for people and, below them on a terminal, a line with the
-// progress.
+// console prints lines and, below them on a terminal, a progress line.
 type console struct {
 	w       io.Writer
-	columns func() int // of the terminal w; 0 or nil: unknown
+	columns func() int // of the terminal w; 0 or a nil func: unknown
 
 	mu    sync.Mutex
-	drawn int // cells of the line of progress; 0 if there is no such line
-	held  int // how many want no line of progress
+	drawn int // cells of the progress line; 0 if there is none
+	held  int // number of callers that want no progress line
 }
 
-// line writes a line above the line of progress.
+// line writes a line above the progress line.
 func (c *console) line(format string, args ...any) { c.lineTo(c.w, format, args...) }
 
 // lineTo writes a line to w, which may be the same terminal.
@@ -46,8 +45,8 @@ func (c *console) lineTo(w io.Writer, format string, args ...any) {
 	fmt.Fprintf(w, format+"\n", args...)
 }
 
-// width returns how many cells a line may take. A line that fills the last cell makes
-// some terminals go on to the next line.
+// width returns how many cells a line may take. After the last cell is filled, some
+// terminals move to the next line.
 func (c *console) width() int {
 	columns := 0
 	if c.columns != nil {
@@ -59,8 +58,8 @@ func (c *console) width() int {
 	return columns - 1
 }
 
-// wipe removes the line of progress. It writes spaces, because plainWriter would stop
-// an escape sequence.
+// wipe removes the progress line. It writes spaces, because plainWriter would stop an
+// escape sequence.
 func (c *console) wipe() {
 	if c.drawn > 0 {
 		fmt.Fprintf(c.w, "\r%s\r", strings.Repeat(" ", min(c.drawn, c.width())))
@@ -68,8 +67,8 @@ func (c *console) wipe() {
 	c.drawn = 0
 }
 
-// hold removes the line of progress, and draws none until the returned function is
-// called: another program may ask the user something on the terminal.
+// hold removes the progress line and draws none until the returned function is called,
+// because another program may prompt the user on the terminal.
 func (c *console) hold() (release func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,7 +81,7 @@ func (c *console) hold() (release func()) {
 	}
 }
 
-// draw replaces the last reading, in one write, unless the line is held.
+// draw replaces the last reading in one write, unless the progress line is held.
 func (c *console) draw(r reading) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,24 +94,23 @@ func (c *console) draw(r reading) {
 	c.drawn = len(text)
 }
 
-// clear removes every trace of the progress.
+// clear removes the progress line.
 func (c *console) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.wipe()
 }
 
-// tell writes a reading as a line that stays.
+// tell writes a reading as a line that is not redrawn.
 func (c *console) tell(r reading) {
 	c.line("gdrcp: %s, %s", strings.TrimLeft(r.share(), " "), strings.Join(r.fields(), ", "))
 }
 
-// tally is an xfer.Tally.
+// tally is the interface of an xfer.Tally.
 type tally interface{ Read() xfer.Progress }
 
-// follow shows a reading of a tally at that interval, from when something has begun
-// until the returned function is called. That function returns when nothing more will
-// be shown.
+// follow shows a reading of a tally at each interval, from when something has begun until the
+// returned function is called. After that function has returned, nothing more is shown.
 func follow(of tally, every time.Duration, show func(reading)) (end func()) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	m := newMeter(time.Now())
@@ -137,11 +135,11 @@ func follow(of tally, every time.Duration, show func(reading)) (end func()) {
 	}
 }
 
-// progressReporter reports progress in the wanted ways.
+// progressReporter reports progress on the console and as events, as requested.
 type progressReporter struct {
 	console *console
 	events  *events // nil without --json
-	wanted  bool    // by --progress
+	wanted  bool    // --progress was given
 	quiet   bool
 	redraws bool // the console is a terminal that can redraw a line
 }
@@ -165,8 +163,7 @@ func (w *progressReporter) follow(of tally) (end func()) {
 	return func() {}
 }
 
-// isTerminal reports whether w is, or is shown on, a terminal that can redraw a
-// line.
+// isTerminal reports whether w is a terminal that can redraw a line, or is shown on one.
 func (p *program) isTerminal(w io.Writer) bool {
 	if p.relayed != nil {
 		return p.relayed.Terminal && w == p.stderr
@@ -175,9 +172,8 @@ func (p *program) isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd())) && p.getenv("TERM") != "dumb"
 }
 
-// columns returns the present width of the terminal on standard error or, in a relayed
-// copy, the width of the user's terminal when the copy was asked for; 0 if it is
-// unknown.
+// columns returns the current width of the terminal on standard error. In a relayed copy it is the
+// width of the user's terminal when the copy was requested. It is 0 if unknown.
 func (p *program) columns() int {
 	if p.relayed != nil {
 		return p.relayed.Columns

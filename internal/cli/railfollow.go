@@ -13,9 +13,9 @@ import (
 	"gdrcp/xfer"
 )
 
-// railsEvery is how often a server looks for RDMA devices. Devices, their ports and
+// railsEvery is how often a server polls the RDMA devices. Devices, their ports and
 // their addresses come and go in several ways, and the kernel does not report all of
-// them. A look costs a few milliseconds.
+// them. A poll takes a few milliseconds.
 const railsEvery = 3 * time.Second
 
 // railAt is an address of a device.
@@ -25,15 +25,15 @@ type railAt struct {
 }
 
 // railFollower keeps a server listening on the present RDMA devices: it adds devices
-// that come, and drops those that go. One goroutine at a time may use it.
+// that appear and drops those that disappear. It must not be used concurrently.
 type railFollower struct {
 	s      *serveRun
 	server *xfer.Server
 	port   uint16
-	// ports are the ports that the kernel chose if port is 0: when a device comes back,
-	// it gets the same port, and clients that know the port find it again.
+	// ports are the ports that the kernel chose if port is 0. A device that comes back
+	// gets the same port, so that clients that know the port find it again.
 	ports map[railAt]uint16
-	// failed has the errors of listening that were reported already, by address.
+	// failed has the errors of listening that were already reported, by address.
 	failed map[railAt]string
 }
 
@@ -57,8 +57,8 @@ func (f *railFollower) follow(ctx context.Context) {
 	}
 }
 
-// look stops listening on devices that went and begins on devices that came. It returns
-// the errors of listening that were not reported before.
+// look stops listening on devices that disappeared and starts on devices that appeared.
+// It returns the errors of listening that were not reported before.
 func (f *railFollower) look() (problem error) {
 	devices, usable, why := f.s.rails()
 	heard := f.drop(devices, usable)
@@ -97,7 +97,7 @@ func (f *railFollower) look() (problem error) {
 	return problem
 }
 
-// listen begins to listen at an address of a device, and reports that.
+// listen starts listening at an address of a device, and reports that.
 func (f *railFollower) listen(d rdma.Device, at railAt) error {
 	heard, err := f.server.Listen(f.s.verbs, netip.AddrPortFrom(at.addr, cmp.Or(f.port, f.ports[at])), d)
 	if err != nil {
@@ -112,8 +112,8 @@ func (f *railFollower) listen(d rdma.Device, at railAt) error {
 	return nil
 }
 
-// drop stops listening at addresses that no client can reach any more, reports that,
-// and returns the addresses at which the server still listens.
+// drop stops listening at addresses that clients can no longer reach and reports that.
+// It returns the addresses at which the server still listens.
 func (f *railFollower) drop(devices, usable []rdma.Device) (heard map[railAt]bool) {
 	heard = make(map[railAt]bool)
 	for _, l := range f.server.Listening() {

@@ -9,7 +9,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// railText tells what became of a rail in the middle of a copy.
+// railText describes what happened to a rail during a copy.
 func railText(e *xfer.Event) string {
 	left := count(int64(e.RailsLeft), "rail", "rails")
 	why := printable.Text(e.Text)
@@ -30,8 +30,8 @@ func isRailEvent(k xfer.EventKind) bool {
 	return k == xfer.EventRailLost || k == xfer.EventRailJoined || k == xfer.EventRailUnused
 }
 
-// tellRail prints what became of a rail. A loss matters to everybody, and the return of
-// the rail after it.
+// tellRail prints what happened to a rail. A loss is always printed, and so is the
+// return of the rail after it.
 func (c *copyRun) tellRail(e *xfer.Event) {
 	if e.Kind == xfer.EventRailLost {
 		c.railLost.Store(true)
@@ -61,7 +61,7 @@ func railEventOf(e *xfer.Event) railEvent {
 	return railEvent{"rail", e.Rail, state, printable.Text(e.Text), e.RailsLeft}
 }
 
-// transportsText names the transports that carried payload, the first one's first.
+// transportsText names the transports that carried payload, in the order of their use.
 func transportsText(s *xfer.Summary) string {
 	names := []string{s.Link.Transport}
 	for i := range s.Rails {
@@ -72,8 +72,8 @@ func transportsText(s *xfer.Summary) string {
 	return strings.Join(names, " and ")
 }
 
-// slotsText says, for -v, on which node the slots here are, and where they had relaxed
-// ordering.
+// slotsText says, for -v, on which node the local slots are, and at which ends they had
+// relaxed ordering.
 func slotsText(s *xfer.Summary) string {
 	var rails []string
 	for i := range s.Rails {
@@ -102,7 +102,7 @@ func slotsText(s *xfer.Summary) string {
 	return "slots here: " + strings.Join(parts, "; ")
 }
 
-// railsText says which rails carried a copy, where they were several or one was lost.
+// railsText says which rails carried a copy, if there were several or one was lost.
 func railsText(s *xfer.Summary) string {
 	var parts []string
 	for i := range s.Rails {

@@ -9,14 +9,14 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// aboutReference stands at the beginning of docs/cli.md.
+// aboutReference is the beginning of docs/cli.md.
 const aboutReference = "`gdrcp cli-reference` writes this page from the definitions of the commands, and `make docs` refreshes it: do not edit it.\n\n" +
 	"What options do together is told in the guides: [files and deletion](guide/files-and-deletion.md), [servers and keys](guide/servers-and-keys.md),\n" +
 	"[transports and GPU memory](guide/transports-and-gpu-memory.md), [verification and manifests](guide/verification-and-manifests.md).\n\n" +
 	"Options may stand anywhere among the operands; `--` ends them. The last one of those that contradict each other counts. An\n" +
 	"empty value is an error. A file that is named like a command is written `./serve`. [Terms](#terms) are explained below."
 
-// referenceCommand writes docs/cli.md. It is for `make docs`, not for people.
+// referenceCommand writes docs/cli.md, for `make docs`.
 func (p *program) referenceCommand() *cli.Command {
 	return &cli.Command{
 		Name: "cli-reference", Hidden: true, Usage: "print the reference of the command line", Action: action(p.writeReference),

@@ -13,14 +13,14 @@ import (
 	"gdrcp/xfer"
 )
 
-// localFiles lists the options that name files or streams of this host, which neither
-// of two far ends has.
+// localFiles returns the options that name files or streams of this host, which neither
+// of two remote hosts has.
 func localFiles() []string {
 	return []string{"manifest", "write-manifest", "files-from", "log-file", "key-file"}
 }
 
-// relay copies from one far end to another: the destination serves, the source copies
-// and reports, and this end passes the reports on.
+// relay copies from one remote host to another: the destination serves, the source
+// copies and reports, and this process forwards the reports.
 func (c *copyRun) relay(ctx context.Context, p *plan) error {
 	args, err := relayedArgs(c.givenOptions)
 	if err != nil {
@@ -76,11 +76,11 @@ func (c *copyRun) relay(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// confirmTimeout is how long after the source's success the destination may take to end
-// its session.
+// confirmTimeout is how long the destination may take to end its session after the
+// source has succeeded.
 const confirmTimeout = time.Minute
 
-// unconfirmedError is the error of a copy that only its source calls a success.
+// unconfirmedError is the error of a copy that succeeded according to its source alone.
 type unconfirmedError struct {
 	code int
 	text string
@@ -88,8 +88,8 @@ type unconfirmedError struct {
 
 func (e *unconfirmedError) Error() string { return e.text }
 
-// confirm asks the destination how the copy ended that its source, the host from, calls a
-// success. The user need not trust the source.
+// confirm asks the destination how the copy ended after its source, the host from, has
+// reported success. The user need not trust the source.
 func (f *farEnd) confirm(ctx context.Context, from string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, confirmTimeout, fmt.Errorf("it did not say within %s how the copy ended", confirmTimeout))
 	defer cancel()
@@ -106,8 +106,8 @@ func (f *farEnd) confirm(ctx context.Context, from string) error {
 	}
 }
 
-// relayedArgs returns the options of a command line for the far end that copies. It
-// leaves out the filter rules, some of which are in files of this host.
+// relayedArgs returns the options of a command line for the remote process that copies.
+// It omits the filter rules, because some of them are in files of this host.
 func relayedArgs(given []string) ([]string, error) {
 	var passedOn []string
 	for _, arg := range given {
@@ -122,7 +122,7 @@ func relayedArgs(given []string) ([]string, error) {
 	return passedOn, nil
 }
 
-// relayedCopy runs the copy at the far end that copies.
+// relayedCopy runs the copy at the remote process that copies.
 func (c *copyRun) relayedCopy(ctx context.Context, o xfer.Options) (*xfer.Summary, error) {
 	run := c.relayed
 	here, err := makeOfferUntil(ctx, run.Sources)

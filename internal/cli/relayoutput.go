@@ -7,12 +7,12 @@ import (
 	"unicode/utf8"
 )
 
-// plainWriter passes on a far end's output, without characters that could make a
-// terminal do more than show them, or show them in another order: it keeps the printable
-// characters of UTF-8, and of the others only those for lines, tabs and the bar.
+// plainWriter forwards the output of a remote process without characters that could make a terminal
+// do more than show them, or show them in a different order. It keeps the printable characters of
+// UTF-8 and, of the others, only those for lines, tabs and the progress bar.
 type plainWriter struct {
 	w io.Writer
-	// part is the beginning of a character that has not come as a whole: 3 bytes at most.
+	// part is the beginning of an incomplete character: at most 3 bytes.
 	part []byte
 }
 
@@ -30,6 +30,6 @@ func (p *plainWriter) Write(b []byte) (int, error) {
 		rest = rest[size:]
 	}
 	p.part = bytes.Clone(rest)
-	_, _ = p.w.Write(out) // the output keeps the error, and the copy goes on
+	_, _ = p.w.Write(out) // the output keeps the error, and the copy continues
 	return len(b), nil
 }

@@ -12,23 +12,22 @@ import (
 )
 
 const (
-	// heapBytes is what the program needs for any copy, and sessionHeapBytes is what
-	// each session adds: the window of entries, and its garbage. The rings are not on
-	// the heap.
+	// heapBytes is what the program needs for any copy. sessionHeapBytes is what each session adds:
+	// the window of entries and its garbage. The rings are not on the heap.
 	heapBytes        = 16 << 20
 	sessionHeapBytes = 24 << 20
-	// workerHeapBytes is for a worker beyond the eighth: a piece, and one to compare.
+	// workerHeapBytes is for each worker beyond the eighth: a piece, and another to
+	// compare it with.
 	workerHeapBytes = 2 << 20
-	// slotHeapBytes is for the extents of a chunk, at both ends of its way.
+	// slotHeapBytes is for the extents of a chunk, at both ends.
 	slotHeapBytes = 80 << 10
-	// codecChunks is how many chunks compression may hold a copy of.
+	// codecChunks is the maximum number of chunks of which compression holds a copy.
 	codecChunks = 24
 )
 
-// boundHeap lets garbage grow up to a bound instead of in proportion to the live heap.
-// Entries come and go by the hundred thousand: otherwise the heap would either be
-// collected all the time or grow with the number of files. A user who sets GOGC or
-// GOMEMLIMIT overrides this.
+// boundHeap lets garbage grow up to a limit instead of in proportion to the live heap. Hundreds of
+// thousands of entries pass through: otherwise the heap would either be collected all the time or
+// grow with the number of files. GOGC or GOMEMLIMIT, if set by the user, takes precedence.
 func boundHeap(need xfer.Load) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -38,10 +37,9 @@ func boundHeap(need xfer.Load) {
 	debug.SetMemoryLimit(heapBytes + int64(need.Sessions)*(sessionHeapBytes+workers*workerHeapBytes) + int64(need.Slots)*slotHeapBytes + codecChunks*need.CodecBytes)
 }
 
-// disableCoreDumps keeps keys and copied data out of core files, and from programs that
-// collect them (core(5)), unless the user asks for one. The lower limit can be raised
-// again, by a child too. PR_SET_DUMPABLE would do more, but then /proc/self would
-// belong to root.
+// disableCoreDumps keeps keys and copied data out of core files and of programs that collect them
+// (core(5)), unless the user asks for one. The soft limit can be raised again, by a child too.
+// PR_SET_DUMPABLE would be stricter, but root would then own /proc/self.
 func disableCoreDumps() {
 	if os.Getenv("GOTRACEBACK") == "crash" {
 		return
@@ -53,11 +51,10 @@ func disableCoreDumps() {
 	}
 }
 
-// limitCPUs keeps the program to one CPU if there are at most two and RDMA moves the
-// bytes. There a software NIC or the peer needs the other CPU, and threads that wake
-// each other cost more than a second CPU brings (make bench shows that in the bed). A
-// bench that goes on over TCP gets its CPUs back. A server that listens on a device
-// keeps to one CPU, for TCP too.
+// limitCPUs restricts the program to one CPU if there are at most two and RDMA moves the bytes.
+// Then a software NIC or the peer needs the other CPU, and threads that wake each other cost more
+// than a second CPU gains (make bench shows that in the bed). A bench that continues over TCP gets
+// its CPUs back. A server that listens on a device keeps to one CPU, for TCP too.
 func (p *program) limitCPUs(transport string) {
 	switch {
 	case p.oneCPU && transport == "tcp":

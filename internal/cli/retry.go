@@ -10,19 +10,18 @@ import (
 	"gdrcp/xfer"
 )
 
-// defaultRetries is how often a copy begins again by itself if nobody says so.
+// defaultRetries is the default number of retries of a copy.
 const defaultRetries = 3
 
-// The wait before a copy begins again: firstRetryWait the first time, then twice as long
-// each time up to maxRetryWait, each of them up to a quarter longer or shorter, so that
-// the clients of a server that was started anew do not all come at once.
+// These bound the wait before a retry. It is firstRetryWait the first time and doubles
+// each time up to maxRetryWait. Each wait varies by up to a quarter, so that the
+// clients of a restarted server do not all come back together.
 const (
 	firstRetryWait = time.Second
 	maxRetryWait   = time.Minute
 )
 
-// retryWait is how long to wait before a retry, which counts from 1. random is from 0
-// to 1.
+// retryWait returns how long to wait before a retry, which counts from 1. random is from 0 to 1.
 func retryWait(retry int, random float64) time.Duration {
 	wait := firstRetryWait
 	for i := 1; i < retry && wait < maxRetryWait; i++ {
@@ -31,15 +30,15 @@ func retryWait(retry int, random float64) time.Duration {
 	return time.Duration(float64(min(wait, maxRetryWait)) * (0.75 + random/2))
 }
 
-// lostFarEnd says that the far end of host:path, or the way to it, is gone: a new one can
-// go on.
+// lostFarEnd reports that the remote process of host:path, or the connection to it, is
+// lost. A new process can resume the copy.
 type lostFarEnd struct{ error }
 
 func (l *lostFarEnd) Unwrap() error { return l.error }
 
-// untilDone copies by try, and again after each loss of a connection, as often as
-// --retries says, between two tries after a wait, until ctx ends. An attempt over another device
-// or transport, if one has failed, does not count.
+// untilDone copies by calling try, and repeats that after each loss of a connection, as
+// often as --retries allows, with a wait between attempts, until ctx ends. A switch to
+// another device or transport after a failure does not count as a retry.
 func (c *copyRun) untilDone(ctx context.Context, o xfer.Options, try func(o xfer.Options) (*xfer.Summary, error)) (*xfer.Summary, error) {
 	o.Tries = xfer.NewTries()
 	retries := c.retries
@@ -55,7 +54,7 @@ func (c *copyRun) untilDone(ctx context.Context, o xfer.Options, try func(o xfer
 			return s, err
 		}
 		wait := time.Duration(0)
-		if next != "" { // a few times at most: these do not count
+		if next != "" { // happens only a few times, so these do not count
 			c.tellNextWay(err, next, made)
 			made--
 		} else {
@@ -71,13 +70,13 @@ func (c *copyRun) untilDone(ctx context.Context, o xfer.Options, try func(o xfer
 	}
 }
 
-// mayGoOn reports whether another try may do what one could not, as its connection was
-// lost.
+// mayGoOn reports whether another attempt may succeed because the connection of the
+// last one was lost.
 func mayGoOn(t *xfer.Tries, err error) bool {
 	return t.MayGoOn(err) || errors.As(err, new(*lostFarEnd)) && t.HaveStood()
 }
 
-// tellNextWay says why the copy begins again over another way, and over which.
+// tellNextWay prints why the copy restarts over another path, and over which.
 func (c *copyRun) tellNextWay(err error, next string, made int) {
 	text := lineOf(err) + "; next over " + next
 	if hint := hintOf(err); hint != "" {
@@ -92,7 +91,7 @@ func (c *copyRun) tellNextWay(err error, next string, made int) {
 	}
 }
 
-// tellRetry says why the copy begins again, and when.
+// tellRetry prints why and when the copy restarts.
 func (c *copyRun) tellRetry(err error, retry int, wait time.Duration) {
 	text := lineOf(err)
 	c.log.line("retry %d of %d in %.1f s: %s", retry, c.retries, wait.Seconds(), text)
@@ -104,8 +103,8 @@ func (c *copyRun) tellRetry(err error, retry int, wait time.Duration) {
 	}
 }
 
-// isLasting reports whether the far end, or the program that starts it, has said why it
-// cannot do what it was asked to do: it would say so again.
+// isLasting reports whether the remote process, or the program that starts it, has
+// refused the request for a reason that would not change.
 func isLasting(err error) bool {
 	return errors.As(err, new(*remote.RefusedError)) || errors.Is(err, remote.ErrMissing) || errors.Is(err, remote.ErrVersion)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// rsyncNoOps are options of rsync that change nothing: gdrcp does the same without them,
-// or has nothing like it.
+// rsyncNoOps are options of rsync that have no effect, because gdrcp does the same
+// without them or has no such feature.
 type rsyncNoOps struct {
 	partial, wholeFile, sparse, human, secluded bool
 }
@@ -26,14 +26,14 @@ func (h *rsyncNoOps) flags() []cli.Flag {
 	)
 }
 
-// explain says what gdrcp does where rsync does something else for an option.
+// explain prints what gdrcp does if that differs from what rsync does for an option.
 func (h *rsyncNoOps) explain(say func(format string, args ...any)) {
 	if h.sparse {
 		say("gdrcp: --sparse: holes stay holes, and zeros of files without holes are written")
 	}
 }
 
-// compressAuto is -z, which stands for --compress auto.
+// compressAuto is -z, which means --compress auto.
 func compressAuto(to *xfer.Compress) cli.Flag {
 	return &switchFlag{valueFlag{&cli.GenericFlag{
 		Name: "compress-auto", Aliases: []string{"z"}, Usage: "the same as --compress auto", Value: &compressAutoValue{to},
@@ -57,11 +57,11 @@ func (c *compressAutoValue) String() string {
 	return strconv.FormatBool(c.to != nil && *c.to == xfer.CompressAuto)
 }
 
-// IsBoolFlag tells package flag that no value has to follow.
+// IsBoolFlag reports to package flag that no value follows.
 func (c *compressAutoValue) IsBoolFlag() bool { return true }
 
-// infoFlags reads the flags of rsync's --info. gdrcp knows those that are also options
-// of their own. A number after a flag is its level; 0 turns the flag off.
+// infoFlags parses the flags of rsync's --info. gdrcp knows those that are also
+// options. A number after a flag is its level; 0 turns the flag off.
 func infoFlags(progress, noProgress, stats *bool) *checkedValue {
 	return &checkedValue{set: func(s string) error {
 		for word := range strings.SplitSeq(strings.ToLower(s), ",") {

@@ -12,10 +12,10 @@ import (
 	"gdrcp/internal/trust"
 )
 
-// machineProof returns a value that two processes have in common if they have the same
-// key and run in the same network namespace of the same boot of a kernel. Another host
-// cannot make it, because it does not know this host's boot ID (random(4)), and learns
-// nothing of that from it. It is empty if this host does not say.
+// machineProof returns a value that two processes share if they have the same key and
+// run in the same network namespace of the same boot of a kernel. Another host cannot
+// compute it, because it does not know this host's boot ID (random(4)), and cannot
+// derive the ID from it. It is empty if this host does not reveal its boot ID.
 func machineProof(k trust.Key) []byte {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -30,10 +30,9 @@ func machineProof(k trust.Key) []byte {
 	return m.Sum(nil)
 }
 
-// dialable returns those of a far end's addresses that may lead to it from here. proof is
-// from its offer. If it runs on another machine, loopback and this host's own addresses
-// do not: only other programs listen there. Two hosts often have the same address for a
-// bridge of their own.
+// dialable returns the addresses of a remote process that may lead to it from here. proof is from
+// its offer. If it runs on another machine, loopback and this host's own addresses lead elsewhere,
+// because only other programs listen there. Two hosts often use the same address for a bridge.
 func dialable(addrs []remote.Address, k trust.Key, proof []byte) []remote.Address {
 	own := machineProof(k)
 	if own != nil && hmac.Equal(own, proof) {
@@ -42,7 +41,7 @@ func dialable(addrs []remote.Address, k trust.Key, proof []byte) []remote.Addres
 	return elsewhere(addrs)
 }
 
-// elsewhere leaves out loopback and this host's own addresses.
+// elsewhere omits loopback and this host's own addresses.
 func elsewhere(addrs []remote.Address) []remote.Address {
 	own := make(map[netip.Addr]bool)
 	if as, err := net.InterfaceAddrs(); err == nil {

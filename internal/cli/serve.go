@@ -22,7 +22,7 @@ import (
 // serveName is the command that serves.
 const serveName = "serve"
 
-// serveRun is one server from the command line.
+// serveRun is one run of the serve command.
 type serveRun struct {
 	*program
 	root, listen        string
@@ -41,7 +41,7 @@ type serveRun struct {
 	wire       wireOptions
 	console    *console
 	admissions *admissions
-	loopback   bool // serves only this host, and not over RDMA
+	loopback   bool // serves only this host, without RDMA
 }
 
 func (p *program) serveCommand() *cli.Command {
@@ -91,7 +91,7 @@ func (s *serveRun) flags() []cli.Flag {
 
 // perform listens and serves until ctx ends, which is no error.
 func (s *serveRun) perform(ctx context.Context, operands []string) error {
-	s.checkedStderr.patience = logPatience // a log that nobody reads holds up no session
+	s.checkedStderr.patience = logPatience // a log that nobody reads does not block sessions
 	s.console = &console{w: s.stderr}
 	addr, err := s.checkOptions(operands)
 	if err != nil {
@@ -112,7 +112,7 @@ func (s *serveRun) perform(ctx context.Context, operands []string) error {
 		Limit: xfer.NewLimiter(s.bytesPerSecond), Followed: true,
 	}
 	if cfg.MaxWait == 0 {
-		cfg.MaxWait = -1 // 0 is the default
+		cfg.MaxWait = -1 // because 0 selects the default
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -142,7 +142,7 @@ func (s *serveRun) perform(ctx context.Context, operands []string) error {
 	return err
 }
 
-// checkOptions returns the address to listen at.
+// checkOptions returns the address at which to listen.
 func (s *serveRun) checkOptions(operands []string) (netip.AddrPort, error) {
 	var none netip.AddrPort
 	if len(operands) == 1 {
@@ -159,8 +159,7 @@ func (s *serveRun) checkOptions(operands []string) (netip.AddrPort, error) {
 	return addr, nil
 }
 
-// parseListen reads ADDR:PORT, ADDR or :PORT, which is all addresses of both
-// families.
+// parseListen parses ADDR:PORT, ADDR or :PORT, which means all addresses of both families.
 func parseListen(given string) (netip.AddrPort, error) {
 	bad := args.UsageErrorf("--listen %s: not ADDR, ADDR:PORT or :PORT, with an IP address (IPv6 in brackets) and a port up to 65534", args.Quote(given))
 	host, port, err := net.SplitHostPort(given)
@@ -187,11 +186,10 @@ func parseListen(given string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(n)), nil
 }
 
-// listensByVerbs reports whether the server is to listen on the present RDMA devices.
+// listensByVerbs reports whether the server is to listen on RDMA devices.
 func (s *serveRun) listensByVerbs() bool { return s.transport != "tcp" && !s.loopback }
 
-// rails lists the devices and, among them, those to listen on, or says why there are
-// none to listen on.
+// rails returns the devices and those at which to listen, or the reason that there are none.
 func (s *serveRun) rails() (devices, usable []rdma.Device, why string) {
 	switch {
 	case s.transport == "tcp":
@@ -202,8 +200,8 @@ func (s *serveRun) rails() (devices, usable []rdma.Device, why string) {
 	return listRails(s.verbs, "there")
 }
 
-// railAddrs lists the addresses of a device that mean the same to every client, which
-// IPv6 link-local addresses do not.
+// railAddrs returns the addresses of a device that mean the same to every client,
+// unlike IPv6 link-local addresses.
 func railAddrs(d rdma.Device) []netip.Addr {
 	var addrs []netip.Addr
 	for _, a := range d.Addrs() {
@@ -240,7 +238,7 @@ func (s *serveRun) listenAt(server *xfer.Server, addr netip.AddrPort) (*railFoll
 	return rails, nil
 }
 
-// noRail returns the error of a server that is to offer only verbs and has no device.
+// noRail returns the error of a server that is to offer only verbs but has no device.
 func (s *serveRun) noRail() error {
 	if _, err := s.verbs.Devices(); err != nil {
 		return fmt.Errorf("listen by verbs: %w", err)
@@ -293,7 +291,7 @@ func dryPrefix(e *xfer.Event) string {
 	return ""
 }
 
-// report prints, with -v, entries that were not copied or that were deleted.
+// report prints, with -v, entries that were deleted or were not copied.
 func (s *serveRun) report(e xfer.Event) {
 	switch {
 	case !s.verbose:

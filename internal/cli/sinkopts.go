@@ -13,7 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// sinkFlags returns the options about decisions of the destination.
+// sinkFlags returns the options that control decisions of the destination.
 func sinkFlags(o *xfer.Options) []cli.Flag {
 	return about(topicDest,
 		onOff("update", "keep files that are newer at the destination", &o.Update, "u"),
@@ -44,7 +44,7 @@ func sinkFlags(o *xfer.Options) []cli.Flag {
 	)
 }
 
-// partialDir is a directory for partial files.
+// partialDir is the value of an option for a directory of partial files.
 func partialDir(to *string) *checkedValue {
 	return &checkedValue{set: func(s string) error {
 		*to = s
@@ -67,7 +67,7 @@ func maxDelete(to *int64) *checkedValue {
 	}}
 }
 
-// reportDeleted prints a deletion: with -v, and in a dry run always.
+// reportDeleted prints a deletion with -v, and in a dry run always.
 func (c *copyRun) reportDeleted(e *xfer.Event) {
 	switch {
 	case c.json:
@@ -80,7 +80,7 @@ func (c *copyRun) reportDeleted(e *xfer.Event) {
 	}
 }
 
-// deletedText says what became of an entry that was to be deleted.
+// deletedText says what happened to an entry that was to be deleted.
 func deletedText(e *xfer.Event) string {
 	if e.Text != "" {
 		return fmt.Sprintf("delete %s: %s", args.Quote(deletedPath(e)), printable.Text(e.Text))
@@ -88,7 +88,7 @@ func deletedText(e *xfer.Event) string {
 	return "deleting " + args.Quote(deletedPath(e))
 }
 
-// deletedPath returns the path of a deletion; that of a directory ends in a slash.
+// deletedPath returns the path of a deletion. The path of a directory ends in a slash.
 func deletedPath(e *xfer.Event) string {
 	if e.Dir {
 		return e.Path + "/"
@@ -96,7 +96,7 @@ func deletedPath(e *xfer.Event) string {
 	return e.Path
 }
 
-// keptText says what the destination kept, or was not to have, and why.
+// keptText says which entry the destination kept or refused, and why.
 func keptText(e *xfer.Event) string {
 	return fmt.Sprintf("%s: %s, %s", args.Quote(e.Path), keptWord(e), printable.Text(e.Text))
 }
@@ -108,7 +108,7 @@ func keptWord(e *xfer.Event) string {
 	return "kept"
 }
 
-// tellUndone says what the copy left undone at the end, though it came to its end.
+// tellUndone prints what a copy that finished left undone.
 func (c *copyRun) tellUndone(s *xfer.Summary) {
 	if c.json {
 		return
@@ -133,8 +133,8 @@ func unkeptText(u *xfer.Unkept) string {
 	return fmt.Sprintf("not kept: %s %s: %s", printable.Text(u.Attribute), of, printable.Text(u.Reason))
 }
 
-// undoneTexts says what attributes were not kept, why --delete deleted nothing, and that a
-// tree did not appear.
+// undoneTexts says which attributes were not kept, why --delete deleted nothing, and
+// that a tree did not appear.
 func undoneTexts(s *xfer.Summary) (texts []string) {
 	for i := range s.Unkept {
 		texts = append(texts, unkeptText(&s.Unkept[i]))

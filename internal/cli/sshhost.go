@@ -13,7 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// sshHost is where a far end is started.
+// sshHost is the host, with an optional user, on which a remote process is started.
 type sshHost struct{ user, host string }
 
 func (h sshHost) String() string {
@@ -23,9 +23,9 @@ func (h sshHost) String() string {
 	return h.user + "@" + h.host
 }
 
-// splitHost reads [user@]host:path as scp does: a colon before the first slash makes an
-// operand remote unless it is the first character. An IPv6 address is in brackets,
-// which may hold the user, too.
+// splitHost parses [user@]host:path as scp does: a colon before the first slash makes
+// an operand remote unless it is the first character. An IPv6 address is in brackets,
+// which may contain the user, too.
 func splitHost(operand string) (where sshHost, path string, ok bool) {
 	host, path, found := strings.Cut(operand, ":")
 	switch {
@@ -46,8 +46,8 @@ func splitHost(operand string) (where sshHost, path string, ok bool) {
 	return where, path, true
 }
 
-// parseSSH makes a target of [user@]host:path. An empty path is the directory
-// where the far end is started.
+// parseSSH makes a target of [user@]host:path. An empty path is the directory in which
+// the remote process starts.
 func (t *target) parseSSH(where sshHost, path string) error {
 	if err := remote.CheckHost(where.user, where.host); err != nil {
 		return args.UsageErrorf("%s: %v (a local file of that name is ./%s)", args.Quote(t.given), err, args.Quote(t.given))
@@ -69,14 +69,14 @@ func (t *target) parseSSH(where sshHost, path string) error {
 	return nil
 }
 
-// sshOptions are the options about starting a far end.
+// sshOptions are the options for starting a remote process.
 type sshOptions struct {
 	rsh        string
 	remotePath string
 	bootstrap  bool
 }
 
-// sshOptionNames lists the options that mean nothing to a far end.
+// sshOptionNames returns the options that are meaningless to a remote process.
 func sshOptionNames() []string { return []string{"rsh", "remote-path", "bootstrap"} }
 
 func (s *sshOptions) flags() []cli.Flag {
@@ -87,7 +87,7 @@ func (s *sshOptions) flags() []cli.Flag {
 	)
 }
 
-// origin prepares the start of a far end.
+// origin prepares the start of a remote process.
 func (p *program) origin(s *sshOptions, where sshHost) (*remote.Origin, error) {
 	rsh, by := s.rsh, "--rsh"
 	if rsh == "" {
@@ -106,13 +106,13 @@ func (p *program) origin(s *sshOptions, where sshHost) (*remote.Origin, error) {
 	}, nil
 }
 
-// machines returns, for each architecture, the output of uname -sm on hosts where its
-// binary starts.
+// machines returns, for each architecture, the output of uname -sm on hosts on which
+// its binary starts.
 func machines() map[string]string {
 	return map[string]string{"amd64": "Linux x86_64", "arm64": "Linux aarch64"}
 }
 
-// binaries lists the programs that --bootstrap may copy: this program, and those
+// binaries returns the programs that --bootstrap may copy: this program, and those
 // without a C library that were installed with it.
 func binaries() []remote.Binary {
 	var all []remote.Binary

@@ -8,7 +8,7 @@ import (
 )
 
 // tellStats prints the result of a copy for --stats: a line for each number, in rsync's
-// words if rsync has that number. --json has the numbers in its summary.
+// words if rsync prints that number. The summary event of --json has the numbers.
 func (c *copyRun) tellStats(s *xfer.Summary) {
 	if !c.stats || c.json || c.quiet {
 		return
@@ -60,7 +60,7 @@ func statsLines(s *xfer.Summary) []string {
 	)
 }
 
-// grouped writes a number as rsync does in --stats: 1,234,567.
+// grouped formats a number as rsync does in --stats: 1,234,567.
 func grouped(n int64) string {
 	digits := strconv.FormatInt(n, 10)
 	text := ""

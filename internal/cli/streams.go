@@ -13,11 +13,10 @@ import (
 	"gdrcp/xfer"
 )
 
-// streamName is the operand that stands for standard input or output. A file of
-// that name is ./-.
+// streamName is the operand for standard input or output. A file of that name is ./-.
 const streamName = "-"
 
-// stream is standard input or output, opened when it is asked for.
+// stream opens standard input or output when it is needed.
 type stream func() (*chunker.Pipe, error)
 
 const inputName, outputName = "standard input", "standard output"
@@ -36,9 +35,9 @@ func standardOutput() (*chunker.Pipe, error) {
 	return chunker.NewOutput(1, outputName)
 }
 
-// checkInherited refuses a stream with which the program was not started: Go's runtime
-// has put /dev/null in its place, which is empty and takes everything. instead is how
-// the user can give /dev/null in a shell on purpose.
+// checkInherited refuses a stream that the program was started without. Go's runtime
+// has replaced it by /dev/null, which is empty and accepts everything. instead is how
+// the user can pass /dev/null in a shell on purpose.
 func checkInherited(fd int, name, instead string) error {
 	err := errClosed
 	switch inherited.Look(fd) {
@@ -50,10 +49,10 @@ func checkInherited(fd int, name, instead string) error {
 	return &hintedError{fmt.Errorf("open %s: %w", name, err), "if that is what you want, write " + instead}
 }
 
-// isStream reports whether this machine's end of the copy is a stream.
+// isStream reports whether the local end of the copy is a stream.
 func (p *plan) isStream() (bool, error) {
 	switch {
-	case p.from != nil: // neither end is this machine
+	case p.from != nil: // neither end is on this machine
 		return false, nil
 	case p.push && len(p.sources) > 1 && slices.Contains(p.sources, streamName):
 		return false, args.UsageErrorf("standard input (-) has no name beside other sources: copy it alone")
@@ -65,8 +64,8 @@ func (p *plan) isStream() (bool, error) {
 	return p.dst == streamName, nil
 }
 
-// withServer copies between this machine and the server of the plan. Patterns stand for
-// the same names in all tries.
+// withServer copies between this machine and the server of the plan. Patterns keep the
+// same matches in all attempts.
 func (c *copyRun) withServer(ctx context.Context, p *plan, o xfer.Options) (*xfer.Summary, error) {
 	client := c.client()
 	p, err := c.expanded(ctx, client, p, o)
@@ -76,27 +75,27 @@ func (c *copyRun) withServer(ctx context.Context, p *plan, o xfer.Options) (*xfe
 	return c.untilDone(ctx, o, func(o xfer.Options) (*xfer.Summary, error) { return c.transfer(ctx, client, p, o) })
 }
 
-// transfer copies between this machine and the server of the plan, in one try.
+// transfer copies between this machine and the server of the plan, in one attempt.
 func (c *copyRun) transfer(ctx context.Context, client *xfer.Client, p *plan, o xfer.Options) (*xfer.Summary, error) {
 	if c.log != nil {
 		c.log.paths.set(p)
 	}
 	isStream, err := p.isStream()
 	switch {
-	case err != nil: // sources are a pattern that stands for several
+	case err != nil: // the sources are a pattern that matches several names
 		return nil, err
 	case isStream:
 		return c.copyStream(ctx, client, p, o)
 	case p.push:
 		return client.Push(ctx, p.sources, p.endpoint, p.dst, o)
 	}
-	// Of a host that its user logs in to as much is trusted as of this one.
+	// A host that its user logs in to is trusted as much as this one.
 	o.Privileged = o.Privileged || p.local || p.far != nil
 	return client.Pull(ctx, p.endpoint, p.sources, p.dst, o)
 }
 
-// expanded returns the plan with the names that patterns of a server's paths stand for.
-// A far end has sent them already.
+// expanded returns the plan with the matches of patterns in a server's paths. A remote
+// process has already sent them.
 func (c *copyRun) expanded(ctx context.Context, client *xfer.Client, p *plan, o xfer.Options) (*plan, error) {
 	if p.push || p.local || p.far != nil || !slices.ContainsFunc(p.sources, pattern.Is) {
 		return p, nil
@@ -110,7 +109,7 @@ func (c *copyRun) expanded(ctx context.Context, client *xfer.Client, p *plan, o 
 	return &there, nil
 }
 
-// openStream opens this end's stream, before anything is connected.
+// openStream opens the local stream before anything is connected.
 func (c *copyRun) openStream(p *plan) (err error) {
 	open := c.output
 	if p.push {
@@ -137,14 +136,14 @@ func (c *copyRun) copyStream(ctx context.Context, client *xfer.Client, p *plan, 
 	if p.push {
 		return client.PushStream(ctx, c.stream, p.endpoint, p.dst, o)
 	}
-	if p.descriptor > 0 { // a path of it, so what is kept in all copies is no error
+	if p.descriptor > 0 { // named by a path, so what every copy keeps is not an error
 		o.Recursive, o.Links, o.Perms, o.Times, o.Owner, o.Group, o.HardLinks, o.Xattrs, o.ACLs = false, false, false, false, false, false, false, false, false
 	}
 	return client.PullStream(ctx, p.endpoint, p.sources[0], c.stream, o)
 }
 
-// eventsTo returns where --json writes: standard output, or standard error if standard
-// output takes the copied data. line is nil if the arguments could not be put in order.
+// eventsTo returns the destination of --json: standard output, or standard error if standard output
+// receives the copied data. line is nil if the arguments could not be put in order.
 func (p *program) eventsTo(line *args.Line, argv []string) io.Writer {
 	if line != nil {
 		argv = line.Args // the operands are last

@@ -7,8 +7,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// tellSummary prints the result of a copy in a line. With -v it first prints the
-// details, which do not matter if all is well.
+// tellSummary prints the result of a copy in one line. With -v it first prints details
+// that do not matter if all is well.
 func (c *copyRun) tellSummary(s *xfer.Summary) {
 	if c.json {
 		c.events.emit(eventOf(s))
@@ -35,7 +35,7 @@ func (c *copyRun) tellSummary(s *xfer.Summary) {
 	c.console.line("%s", summaryText(s))
 }
 
-// rootText gives the roots over what was copied, if there are any over all attempts.
+// rootText returns the roots over what was copied, if there are roots that cover all attempts.
 func rootText(s *xfer.Summary) string {
 	if s.Retries > 0 && s.Content == ([32]byte{}) {
 		return "no root: an attempt sent files again that an earlier one had copied"
@@ -51,9 +51,9 @@ func firstByteText(s *xfer.Summary) string {
 	return fmt.Sprintf(", first byte after %d ms", s.FirstByte.Milliseconds())
 }
 
-// summaryText returns the result of a copy for its user. It ends in "verified" if all
-// of the source was copied and is at the destination as it was sent. Otherwise that
-// word stands with the entries that were copied, before those that were not.
+// summaryText returns the result of a copy for its user. It ends in "verified" if
+// everything in the source was copied and the destination has it as it was sent.
+// Otherwise that word follows the copied entries, before those that were not copied.
 func summaryText(s *xfer.Summary) string {
 	if s.DryRun {
 		return dryText(s)
@@ -84,7 +84,7 @@ func summaryText(s *xfer.Summary) string {
 	return fmt.Sprintf("%s %s in %s (%s)%s", claim, what, secondsText(s.Seconds), how, end)
 }
 
-// resumedText says how much of the bytes an earlier copy had brought.
+// resumedText says how many of the bytes an earlier copy had transferred.
 func resumedText(s *xfer.Summary) string {
 	if s.ResumedBytes == 0 {
 		return ""
@@ -92,7 +92,7 @@ func resumedText(s *xfer.Summary) string {
 	return fmt.Sprintf(" (%s of that by an earlier copy)", shortBytes(float64(s.ResumedBytes)))
 }
 
-// sameText says how much of the bytes was at the destination already.
+// sameText says how many of the bytes were already at the destination.
 func sameText(s *xfer.Summary) string {
 	if s.ComparedBytes == 0 {
 		return ""
@@ -100,7 +100,7 @@ func sameText(s *xfer.Summary) string {
 	return fmt.Sprintf(" (%s of that compared and the same, %s sent)", shortBytes(float64(s.SameBytes)), shortBytes(float64(s.SentBytes)))
 }
 
-// trustedText says how much is at the destination by the word of the basis manifest alone.
+// trustedText says how many bytes are at the destination according to the base manifest alone.
 func trustedText(s *xfer.Summary) string {
 	if s.Trusted == 0 {
 		return ""
@@ -108,14 +108,13 @@ func trustedText(s *xfer.Summary) string {
 	return fmt.Sprintf("; %s, %s, trusted by the basis manifest and not read", count(s.Trusted, "file", "files"), shortBytes(float64(s.TrustedBytes)))
 }
 
-// withheldClaim is what a copy with --atomic-dir has come to where its tree did not appear.
+// withheldClaim is the result of a copy with --atomic-dir whose tree did not appear.
 const withheldClaim = "NOT in place, but copied and verified"
 
-// copiedEntries returns the number of entries that were copied, or compared and are the
-// same.
+// copiedEntries returns the number of entries that were copied, or were compared and are the same.
 func copiedEntries(s *xfer.Summary) int64 { return s.Files + s.Unchanged + s.Dirs + s.Links }
 
-// linkText names the link of a copy in a word or two.
+// linkText describes the link of a copy in a word or two.
 func linkText(s *xfer.Summary) string {
 	text := transportsText(s)
 	if s.Link.Device == pipeDevice {
@@ -142,8 +141,8 @@ func wayText(s *xfer.Summary) string {
 	return text
 }
 
-// logText returns the result of a copy for logs. It has the root of the copied entries,
-// by which the logs of both ends can be compared.
+// logText returns the result of a copy for logs. It includes the root of the copied
+// entries, so that the logs of both ends can be compared.
 func logText(s *xfer.Summary) string {
 	if s.DryRun {
 		return dryText(s)
@@ -165,12 +164,12 @@ func logText(s *xfer.Summary) string {
 		bytesText(rateOf(s.Bytes-s.ResumedBytes, s.Seconds), 2), wayText(s), endsText(s), proof, leftText(s)+trustedText(s))
 }
 
-// dryText returns the result of a dry run, in a line.
+// dryText returns the result of a dry run in one line.
 func dryText(s *xfer.Summary) string {
 	return fmt.Sprintf("dry run, nothing was changed: would copy %s, %s (%s)%s%s", countsText(s), shortBytes(float64(s.Bytes)), linkText(s), leftText(s), trustedText(s))
 }
 
-// countsText gives the numbers of copied entries.
+// countsText returns the numbers of copied entries.
 func countsText(s *xfer.Summary) string {
 	var what []string
 	if s.Files > 0 || copiedEntries(s) == 0 {
@@ -188,9 +187,9 @@ func countsText(s *xfer.Summary) string {
 	return strings.Join(what, ", ")
 }
 
-// leftText gives the numbers of entries that were not copied, with the reasons, and of
+// leftText returns the numbers of entries that were not copied, with reasons, and of
 // those that were deleted. Entries that the destination kept were not compared with the
-// source's: the text says nothing about their content.
+// source, so the text says nothing about their content.
 func leftText(s *xfer.Summary) (text string) {
 	deleted, unchanged := "deleted", int64(0)
 	if s.DryRun {
@@ -214,7 +213,7 @@ func leftText(s *xfer.Summary) (text string) {
 	return text
 }
 
-// atLeast stands before the number of deleted entries where there may be more.
+// atLeast returns a prefix for the number of deleted entries if there may be more.
 func atLeast(s *xfer.Summary) string {
 	if s.DeletedAtLeast {
 		return "at least "

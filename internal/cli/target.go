@@ -20,14 +20,14 @@ type target struct {
 	given    string // as it was written
 	remote   bool
 	endpoint xfer.Endpoint // of a server that listens
-	ssh      *sshHost      // the host of a far end to start instead
-	// path is local, or below the root of the server, or on the host of ssh.
+	ssh      *sshHost      // the host on which to start a remote process instead
+	// path is local, or relative to the root of the server, or on the host of ssh.
 	path string
 }
 
-// parseTarget reads an operand. An operand that begins with rdma:// is at a server; its
-// path is percent-decoded, and '?' and '#' stand for themselves. An operand with a
-// colon before the first slash is [user@]host:path. Any other is a local path.
+// parseTarget parses an operand. An operand that begins with rdma:// is at a server;
+// its path is percent-decoded, and '?' and '#' have no special meaning. An operand with
+// a colon before the first slash is [user@]host:path. Any other is a local path.
 func parseTarget(given string) (target, error) {
 	t := target{given: given, path: given}
 	if given == "" {
@@ -60,7 +60,7 @@ func parseTarget(given string) (target, error) {
 	return t, nil
 }
 
-// parseEndpoint reads host, host:port, [v6] or [v6]:port.
+// parseEndpoint parses host, host:port, [v6] or [v6]:port.
 func parseEndpoint(s string) (xfer.Endpoint, error) {
 	e := xfer.Endpoint{Host: s, Port: xfer.DefaultPort}
 	port, hasPort := "", false
@@ -69,7 +69,7 @@ func parseEndpoint(s string) (xfer.Endpoint, error) {
 		if e.Host, rest, closed = strings.Cut(rest, "]"); !closed {
 			return e, errors.New("the [ of an IPv6 address has no ]")
 		}
-		e.Host = strings.Replace(e.Host, "%25", "%", 1) // RFC 6874's spelling of a zone
+		e.Host = strings.Replace(e.Host, "%25", "%", 1) // RFC 6874 writes a zone this way
 		if a, err := netip.ParseAddr(e.Host); err != nil || !a.Is6() {
 			return e, errors.New("only an IPv6 address can be in brackets")
 		}
@@ -94,7 +94,7 @@ func parseEndpoint(s string) (xfer.Endpoint, error) {
 		return e, nil
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
-	// The next port must exist, too: rdma_cm listens there.
+	// The next port must be valid, too: rdma_cm listens there.
 	if err != nil || n < 1 || n > 65534 {
 		return e, errors.New("a port is a number from 1 to 65534")
 	}
@@ -102,20 +102,21 @@ func parseEndpoint(s string) (xfer.Endpoint, error) {
 	return e, nil
 }
 
-// plan says what to copy, and where.
+// plan is what to copy, from where and to where.
 type plan struct {
 	push     bool
-	local    bool // both ends are this machine
+	local    bool // both ends are on this machine
 	endpoint xfer.Endpoint
-	far      *sshHost // the host of the other end, unless that is a server
-	from     *sshHost // the host of the sources, if both ends are started
+	far      *sshHost // the host of the peer, unless that is a server
+	from     *sshHost // the host of the sources, if both ends are remote processes
 	sources  []string
 	dst      string
-	// descriptor is the one of this process that DST named by a path, or 0. Then dst is -.
+	// descriptor is the descriptor of this process that DST named by a path, or 0. If
+	// it is set, dst is -.
 	descriptor int
 }
 
-// planCopy reads SRC... DST and returns the direction of the copy.
+// planCopy parses SRC... DST and returns the plan of the copy.
 func planCopy(operands []string) (*plan, error) {
 	if len(operands) < 2 {
 		return nil, args.UsageErrorf("a copy needs SRC... and DST (see gdrcp --help)")
@@ -165,8 +166,8 @@ func (t *target) sameServer(other *target) bool {
 	return t.remote == other.remote && t.ssh == other.ssh && t.endpoint.String() == other.endpoint.String()
 }
 
-// chooseDirection chooses the client's end of a copy within this machine: an end that
-// is a stream, else the source, which may have any number of names.
+// chooseDirection chooses which end of a copy within this machine is the client: an end
+// that is a stream, or else the source, which may have any number of names.
 func (p *plan) chooseDirection() error {
 	p.push = p.dst != streamName
 	if !p.push && slices.Contains(p.sources, streamName) {
@@ -175,7 +176,7 @@ func (p *plan) chooseDirection() error {
 	return nil
 }
 
-// bothRemote returns the error of a copy without an end on this machine.
+// bothRemote returns the error for a copy with no end on this machine.
 func bothRemote(s, dst *target) error {
 	return args.UsageErrorf("%s and %s are both remote: with rdma://, one end of the copy must be this machine", args.Quote(s.given), args.Quote(dst.given))
 }

@@ -6,10 +6,9 @@ import (
 	"io/fs"
 )
 
-// openUntil opens a reader that may wait for ever, like a terminal or a fifo, whose
-// opening may wait as well. When ctx ends, so do the waits, with ctx's error. The opened
-// reader itself is then closed when its own wait ends, at the latest by the end of the
-// program. Close the result.
+// openUntil opens a reader that may block for ever, such as a terminal or a fifo. Opening it may
+// block as well. When ctx ends, both stop waiting and return ctx's error. The underlying reader is
+// closed when its own wait ends, which may be at the end of the program. Close the result.
 func openUntil(ctx context.Context, open func() (io.ReadCloser, error)) (io.ReadCloser, error) {
 	out, in := io.Pipe()
 	type result struct {
@@ -35,12 +34,12 @@ func openUntil(ctx context.Context, open func() (io.ReadCloser, error)) (io.Read
 		forget := context.AfterFunc(ctx, func() { in.CloseWithError(ctx.Err()) })
 		return &untilReader{r.from, out, forget}, nil
 	case <-ctx.Done():
-		out.Close() // ends the goroutine when the file opens after all
+		out.Close() // ends the goroutine if the file opens after all
 		return nil, ctx.Err()
 	}
 }
 
-// untilReader is what openUntil opens.
+// untilReader is the reader that openUntil returns.
 type untilReader struct {
 	from   io.Reader // only for Stat: the goroutine of openUntil reads it
 	text   *io.PipeReader
@@ -49,16 +48,16 @@ type untilReader struct {
 
 func (r *untilReader) Read(b []byte) (int, error) { return r.text.Read(b) }
 
-// Stat describes the file that is read, if it is one.
+// Stat describes the underlying file, if the reader is a file.
 func (r *untilReader) Stat() (fs.FileInfo, error) { return statOf(r.from) }
 
-// Close ends the reading. It does not wait.
+// Close ends the reading. It does not wait for a blocked read.
 func (r *untilReader) Close() error {
 	r.forget()
 	return r.text.Close()
 }
 
-// kept is a reader that its opener does not close.
+// kept is a reader that is not closed by the code that opened it.
 type kept struct{ from io.Reader }
 
 func (k kept) Read(b []byte) (int, error) { return k.from.Read(b) }

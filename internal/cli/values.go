@@ -12,8 +12,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// checkedValue is the value of an option. It is parsed, and checked against its bounds,
-// when it is read.
+// checkedValue is the value of an option. It is parsed and checked against its bounds
+// when it is set.
 type checkedValue struct {
 	set  func(string) error
 	text string
@@ -28,8 +28,8 @@ func (c *checkedValue) Set(s string) error {
 // String implements flag.Value.
 func (c *checkedValue) String() string { return c.text }
 
-// fileOnly is the name of a file that is written, and never a stream: standard output is
-// for events and for DST -.
+// fileOnly is the name of a file to write, never a stream: standard output is for
+// events and for DST -.
 func fileOnly(to *string) *checkedValue {
 	return &checkedValue{set: func(s string) error {
 		if s == streamName {
@@ -40,7 +40,7 @@ func fileOnly(to *string) *checkedValue {
 	}}
 }
 
-// number is a whole number within bounds.
+// number is a whole number with bounds.
 func number(to *int, least, most int) *checkedValue {
 	return &checkedValue{set: func(s string) error {
 		n, err := strconv.Atoi(s)
@@ -52,7 +52,7 @@ func number(to *int, least, most int) *checkedValue {
 	}}
 }
 
-// size is a number of bytes within bounds, a multiple of step.
+// size is a number of bytes with bounds, a multiple of step.
 func size[T int | int64](to *T, least, most, step int64) *checkedValue {
 	return &checkedValue{set: func(s string) error {
 		n, err := parseSize(s)
@@ -103,14 +103,14 @@ func compression(to *xfer.Compress) *checkedValue {
 	}}
 }
 
-// badValue replaces the texts of cli and of package flag about a value by gdrcp's own.
+// badValue replaces the texts of cli and of package flag about a bad value by gdrcp's own.
 func badValue(err error) error {
 	refusal := regexp.MustCompile(`^invalid (?:boolean )?value (".*") for (?:flag )?-([a-z0-9-]+): (.*)$`)
 	m := refusal.FindStringSubmatch(err.Error())
 	if m == nil {
 		return args.UsageErrorf("%s", err)
 	}
-	if m[3] == "parse error" { // only of a switch: this package parses all other values
+	if m[3] == "parse error" { // only for a switch: this package parses all other values
 		m[3] = "not true or false"
 	}
 	return args.UsageErrorf("--%s %s: %s", m[2], m[1], m[3])

@@ -10,11 +10,11 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// tosVariable holds the type of service if --tos is not given.
+// tosVariable sets the type of service if --tos is not given.
 const tosVariable = "GDRCP_TOS"
 
-// wireOptions are the options about the packets of a session, and what they bring within
-// the host.
+// wireOptions are the options for the packets of a session and for how their data moves
+// within the host.
 type wireOptions struct {
 	wire rdma.Wire
 	tos  *checkedValue
@@ -31,7 +31,7 @@ func (w *wireOptions) flags() []cli.Flag {
 	)
 }
 
-// ordering is a word of --relaxed-ordering.
+// ordering is a value of --relaxed-ordering.
 func ordering(to *rdma.Ordering) *checkedValue {
 	return &checkedValue{set: func(s string) error {
 		o, ok := rdma.ParseOrdering(s)
@@ -43,7 +43,7 @@ func ordering(to *rdma.Ordering) *checkedValue {
 	}}
 }
 
-// read returns the wire settings of the command line or of the environment.
+// read returns the wire settings from the command line or the environment.
 func (w *wireOptions) read(getenv func(string) string) (rdma.Wire, error) {
 	if w.tos == nil || w.tos.text == "" {
 		if s := getenv(tosVariable); s != "" {
@@ -55,8 +55,7 @@ func (w *wireOptions) read(getenv func(string) string) (rdma.Wire, error) {
 	return w.wire, nil
 }
 
-// wireText returns the text of -v about the packets, if their settings are not the
-// system's.
+// wireText returns what -v prints about the packets, if their settings are not the system's.
 func wireText(w rdma.Wire) string {
 	if w.TOS == 0 {
 		return ""

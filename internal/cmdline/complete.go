@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// Complete returns what the last of the words, which follow the program's name, can
-// become, with texts about that, and what else the shell itself is to offer: "files", "directories" or "none".
+// Complete returns the completions of the last of the words, which follow the program's name, with
+// descriptions. from says what the shell itself is to offer: "files", "directories" or "none".
 func Complete(p *Program, words []string) (from string, found []Item) {
 	c, next := p.All[0], p.All[1:]
-	value, ended := "", false // what the next word is the value of; after --
+	value, ended := "", false // the name of the next word's value; whether "--" was seen
 	current := words[len(words)-1]
 	for _, word := range words[:len(words)-1] {
 		named := slices.IndexFunc(next, func(n Command) bool { return n.Word() == word })
@@ -60,8 +60,8 @@ func Complete(p *Program, words []string) (from string, found []Item) {
 	return cmp.Or(from, "none"), slices.DeleteFunc(found, func(f Item) bool { return f.Term == "" || !strings.HasPrefix(f.Term, current) })
 }
 
-// sshHosts lists the hosts that ssh knows by name, for a word that may begin with a user's
-// name. It leaves out patterns, and names that a shell could take for something else.
+// sshHosts returns the hosts that ssh knows by name, for a word that may begin with a
+// user's name. It omits patterns, and names that a shell could misinterpret.
 func sshHosts(current string) (found []Item) {
 	if current == "" || strings.ContainsAny(current, "/:") {
 		return nil
@@ -83,7 +83,8 @@ func sshHosts(current string) (found []Item) {
 	return found
 }
 
-// value returns the name of the value that the word after this one is, if it is one.
+// value returns the name of the value that the word after this one must be, or "" if it
+// is no value.
 func (c *Command) value(word string) string {
 	option := func(name string) Option {
 		all := c.Options()
@@ -92,7 +93,7 @@ func (c *Command) value(word string) string {
 		}
 		return Option{}
 	}
-	for i := 1; i < len(word) && word[1] != '-'; i++ { // of letters that stand together the last one
+	for i := 1; i < len(word) && word[1] != '-'; i++ { // of several letters, the last one takes the value
 		if option("-"+word[i:i+1]).Value != "" {
 			word = "-" + word[i:]
 			break
@@ -101,7 +102,7 @@ func (c *Command) value(word string) string {
 	return option(word).Value
 }
 
-// candidates returns what stands for a value or an operand of that name, behind a prefix.
+// candidates returns the completions of a value or an operand of that name, after a prefix.
 func candidates(name, prefix string) (found []Item, from string) {
 	words, from := candidatesFor(name)
 	if from == "devices" {
@@ -117,8 +118,8 @@ func candidates(name, prefix string) (found []Item, from string) {
 	return found, from
 }
 
-// candidatesFor returns the candidates for a value or an operand by its name: words in
-// lower case between bars stand for themselves.
+// candidatesFor returns the candidates for a value or an operand by its name. Words in
+// lower case between bars are literal.
 func candidatesFor(name string) (words []string, from string) {
 	sources := map[string]string{"FILE": "files", "PATH": "files", "MANIFEST": "files", "DIR": "directories", "DEV": "devices"}
 	for part := range strings.SplitSeq(name, "|") {

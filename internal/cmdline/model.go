@@ -1,5 +1,5 @@
-// Package cmdline describes a command line. From the description it makes help, a
-// reference in Markdown and manual pages, and completes words for shells.
+// Package cmdline describes a command line. From the description it generates help, a
+// reference in Markdown and manual pages, and it completes words for shells.
 package cmdline
 
 import (
@@ -7,30 +7,30 @@ import (
 	"strings"
 )
 
-// Program is the program with its commands.
+// Program describes the program and its commands.
 type Program struct {
 	Version      string
 	Date         string    // of the version, as 2006-01-02; "" if it is unknown
-	All          []Command // the first one runs when no other is named
+	All          []Command // the first one runs if no other is named
 	Environment  []Item
 	ExitCodes    []Item
-	AboutOptions string // sentences: how options and their values are written
+	AboutOptions string // sentences about how options and their values are written
 }
 
-// Command is a command for people. Commands that only the program itself calls are not
-// described.
+// Command describes a command for users. Commands that only the program itself calls
+// are not described.
 type Command struct {
-	Title       string // the words by which it is called: gdrcp manifest create
+	Title       string // the words that call it: gdrcp manifest create
 	Summary     string // what it does, without a full stop: "serve a directory"
-	Operands    string // as in its usage: "[OPTIONS] SRC... DST"
-	Description string // paragraphs, divided by empty lines
+	Operands    string // from its usage: "[OPTIONS] SRC... DST"
+	Description string // paragraphs, separated by empty lines
 	Topics      []Topic
 	Commands    []Command
-	Examples    []Item    // a command line in shell syntax, and a sentence that says what it does
-	Sections    []Section // of the reference and manuals; help leaves them out
+	Examples    []Item    // a command line in shell syntax, and a sentence about it
+	Sections    []Section // in the reference and manuals, not in help
 }
 
-// Section is a part of a manual with a heading of its own.
+// Section is a part of a manual with its own heading.
 type Section struct {
 	Title string
 	Text  string
@@ -40,23 +40,23 @@ type Section struct {
 // Item is a term with its text.
 type Item struct{ Term, Text string }
 
-// Topic is options that belong together.
+// Topic is a group of options.
 type Topic struct {
 	Title   string
 	Options []Option
 }
 
-// Option is an option for people.
+// Option describes an option for users.
 type Option struct {
 	Names []string // with their dashes, the short one first
-	Off   string   // the name that turns it off: --no-recursive; or ""
-	Value string   // the name of its value, as "FILE" or "auto|verbs|tcp"; "" if it takes no value
+	Off   string   // the name that turns it off, such as --no-recursive; or ""
+	Value string   // the name of its value, such as "FILE" or "auto|verbs|tcp"; "" if it takes none
 	Text  string
-	More  string // sentences for manuals, which help leaves out; "" if Text is enough
-	Brief string // a line of the short help; "" if that leaves it out
+	More  string // sentences for manuals, not in help; "" if Text is enough
+	Brief string // its line in the short help; "" if it is not there
 }
 
-// Word returns the last word of a command's title, by which it is named.
+// Word returns the last word of a command's title, which is its name.
 func (c Command) Word() string { return c.Title[strings.LastIndexByte(c.Title, ' ')+1:] }
 
 // Page returns the name under which man(1) finds the command's manual page.
@@ -68,7 +68,7 @@ func (c Command) Usage() string { return strings.TrimSpace(c.Title + " " + c.Ope
 // Paragraphs returns the paragraphs of the description.
 func (c Command) Paragraphs() []string { return strings.Split(c.Description, "\n\n") }
 
-// Level returns how a heading of the reference begins.
+// Level returns the mark of a heading in the reference.
 func (c Command) Level() string { return strings.Repeat("#", max(2, len(strings.Fields(c.Title)))) }
 
 // Leaves returns the commands that can be called: c, or its subcommands.
@@ -79,7 +79,7 @@ func (c Command) Leaves() []Command {
 	return []Command{c}
 }
 
-// Options returns the options of all topics, and those of subcommands.
+// Options returns the options of all topics and of subcommands.
 func (c Command) Options() []Option {
 	var all []Option
 	for _, leaf := range c.Leaves() {
@@ -90,7 +90,7 @@ func (c Command) Options() []Option {
 	return all
 }
 
-// Off says how options are turned off; "" if the command has none for which that goes.
+// Off describes how options are turned off. It returns "" if the command has no such options.
 func (c Command) Off() string {
 	var names []string
 	for _, o := range c.Options() {
@@ -108,13 +108,13 @@ func (c Command) Off() string {
 // Tag returns an option's names with its value.
 func (o Option) Tag() string { return strings.TrimSpace(strings.Join(o.Names, ", ") + " " + o.Value) }
 
-// Items returns the options of a topic with all that there is to say of them.
+// Items returns the options of a topic with their full texts.
 func (t Topic) Items() []Item {
 	items := make([]Item, len(t.Options))
 	for i, o := range t.Options {
 		words, _ := candidatesFor(o.Value)
 		text := strings.TrimSuffix(o.Text, ".") + "."
-		// What is typed keeps its small letter.
+		// A word that the user types keeps its lower case.
 		if first, _, _ := strings.Cut(text, " "); !slices.Contains(slices.Concat(words, o.Names), strings.Trim(first, ",:")) {
 			text = strings.ToUpper(text[:1]) + text[1:]
 		}

@@ -17,13 +17,13 @@ import (
 var embedded embed.FS
 
 const (
-	helpColumns   = 79 // of a line of help
-	optionColumns = 30 // before the text about an option
+	helpColumns   = 79 // width of help
+	optionColumns = 30 // start of an option's text
 	helpExamples  = 2
 )
 
-// Help writes the help of a command for a terminal: its common options, each in a line,
-// or all that there is. The writer must remember its own errors.
+// Help writes the help of a command for a terminal: its common options, one per line,
+// or everything. The writer must remember its own errors.
 func Help(w io.Writer, p *Program, c Command, all bool) error {
 	var others []Command
 	if c.Title == p.All[0].Title {
@@ -41,8 +41,8 @@ func Help(w io.Writer, p *Program, c Command, all bool) error {
 	}{*p, c, others, all})
 }
 
-// Markdown writes a reference of p in GitHub's Markdown. It names no version, so that it
-// changes only with p. intro is Markdown that stands below the heading.
+// Markdown writes a reference of p in GitHub's Markdown. It names no version, so that
+// it changes only with p. intro is Markdown for below the heading.
 func Markdown(w io.Writer, p *Program, intro string) error {
 	return execute(w, "reference", struct {
 		Program
@@ -50,9 +50,9 @@ func Markdown(w io.Writer, p *Program, intro string) error {
 	}{*p, intro})
 }
 
-// Pages returns the manual pages of p, in section 1, by the names of their files: one for
-// the program, and one for each of its commands with that command's subcommands. As
-// urfave/cli does, it has md2man make them of Markdown.
+// Pages returns the manual pages of p, in section 1, by file name: one for the program,
+// and one for each command including its subcommands. Like urfave/cli, it uses md2man
+// to make them from Markdown.
 func Pages(p *Program) (map[string][]byte, error) {
 	all := map[string][]byte{}
 	for _, c := range p.All {
@@ -68,21 +68,21 @@ func Pages(p *Program) (map[string][]byte, error) {
 	return all, nil
 }
 
-// Shells are the shells for which Script has a script.
+// Shells returns the shells for which Script has a script.
 func Shells() []string { return []string{"bash", "zsh", "fish"} }
 
-// Script returns a script with which a shell completes command lines. As those of
-// urfave/cli do, it asks the program, by the operands "completion -- words" and the words
-// up to the cursor. The answer is the first result of Complete on a line, and then a
-// candidate on each, with a tab before its text.
+// Script returns a script with which a shell completes command lines. Like the scripts
+// of urfave/cli, it runs the program with the operands "completion -- words" and the
+// words up to the cursor. The answer is the first result of Complete on a line, then
+// one candidate per line, with a tab before its description.
 func Script(shell string) ([]byte, error) { return embedded.ReadFile("scripts/" + shell) }
 
-// execute writes a text.
+// execute writes a text from a template.
 func execute(w io.Writer, name string, data any) error {
 	options := regexp.MustCompile(`(^|[ (])(--?[A-Za-z0-9][A-Za-z0-9-]*(?:=[A-Za-z]+)?)`)
 	special := regexp.MustCompile("[\\\\`*<>\\[\\]|]|\\b_|_\\b")
 	cell := func(text string) string { return strings.ReplaceAll(text, "|", `\|`) } // of a table
-	prose := func(text string) string {                                             // options are code, all else is escaped
+	prose := func(text string) string {                                             // options are code; everything else is escaped
 		var b strings.Builder
 		text, rest := strings.Join(strings.Fields(text), " "), 0
 		for _, at := range options.FindAllStringSubmatchIndex(text, -1) {
@@ -99,7 +99,7 @@ func execute(w io.Writer, name string, data any) error {
 	return t.ExecuteTemplate(w, name, data)
 }
 
-// column returns lines with text beside what it is about, or below that if it is long.
+// column returns lines with text beside left, or below it if left is long.
 func column(left, text string) string {
 	left, text = "  "+wrap(left, 6), wrap(text, optionColumns)
 	if len(left) > optionColumns-2 {
@@ -108,7 +108,7 @@ func column(left, text string) string {
 	return fmt.Sprintf("%-*s%s\n", optionColumns, left, text)
 }
 
-// wrap breaks text into lines of a terminal. Each line except the first is indented.
+// wrap breaks text into lines for a terminal. Each line except the first is indented.
 func wrap(text string, indent int) string {
 	var b strings.Builder
 	column := indent

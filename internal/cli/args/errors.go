@@ -1,7 +1,6 @@
-// Package args is the grammar of the command line: it sorts arguments into commands,
-// options and operands, and puts them into the order that the library of commands
-// reads. Options may stand anywhere before "--". For an option that other programs have
-// and gdrcp lacks, the error says what to use instead.
+// Package args is the grammar of the command line: it sorts arguments into commands, options and
+// operands, in the order that urfave/cli reads. Options may appear anywhere before "--". If gdrcp
+// lacks an option that similar programs have, the error names the alternative.
 package args
 
 import (
@@ -13,7 +12,7 @@ import (
 	"gdrcp/internal/printable"
 )
 
-// ErrUsage is the error of a command line that makes no sense.
+// ErrUsage is a usage error.
 var ErrUsage = errors.New("usage")
 
 // UsageErrorf returns an ErrUsage with a text for the user.
@@ -21,8 +20,7 @@ func UsageErrorf(format string, values ...any) error {
 	return fmt.Errorf("%w: %s", ErrUsage, fmt.Sprintf(format, values...))
 }
 
-// Quote returns an argument as it was given, in quotes if it could be misread without
-// them.
+// Quote returns an argument unchanged, or in quotes if it could be misread without them.
 func Quote(s string) string {
 	if s == "" || printable.Text(s) != s || strings.ContainsAny(s, " \"'`\\") {
 		return strconv.Quote(s)

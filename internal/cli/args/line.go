@@ -6,18 +6,18 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// Line is a command line in the order that cli needs, which stops at the
-// first operand: the command, its options by their long names, "--", operands.
+// Line is a command line in the order that cli needs, because cli stops at the first
+// operand: the command, its options by their long names, "--", operands.
 type Line struct {
 	Args    []string // the program's name first
 	Options []string // of Args, as --NAME or --NAME=VALUE
 	Command *cli.Command
 	Title   string // the command's words; "" for copying
-	Help    bool   // the user wants to read about it,
-	HelpAll bool   // and about all of it
+	Help    bool   // the user asked for help,
+	HelpAll bool   // for all of it
 }
 
-// Arrange puts args, which lack the program's name, in order. Its errors wrap ErrUsage.
+// Arrange puts args, which do not include the program's name, in order. Its errors wrap ErrUsage.
 func Arrange(app *cli.App, args []string) (*Line, error) {
 	a, err := scan(args, app.Commands)
 	if err != nil {
@@ -73,16 +73,14 @@ func (g *given) forCLI(mine map[string]Option, title string) (string, error) {
 	return "--" + o.name, nil
 }
 
-// isCopy reports whether the line asks for a copy. It does so with one operand, too, where
-// it has more options than -h: "-avh $SRC $DST" of a script that forgot to set DST must not
-// end well.
+// isCopy reports whether the line asks for a copy. A line with one operand and options other than
+// -h does, too: a script that forgot to set DST in "-avh $SRC $DST" must fail.
 func (a *arguments) isCopy() bool {
 	return len(a.operands) > 1 || len(a.operands) == 1 && len(a.options) > 1
 }
 
 // takeWords gives the operands help, help COMMAND... and version the meaning that they
-// have in other programs. A file of such a name is written ./help, or stands after
-// "--".
+// have in other programs. A file of such a name is written ./help, or follows "--".
 func (a *arguments) takeWords(commands []*cli.Command) {
 	if len(a.commands) > 0 || len(a.operands) == 0 || a.literal {
 		return

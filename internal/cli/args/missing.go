@@ -9,8 +9,8 @@ import (
 //go:embed missing
 var missing string
 
-// Elsewhere returns the error of an option, by its name without dashes, that rsync has
-// and gdrcp lacks, with what to use instead. It is nil if rsync has no option of that name.
+// Elsewhere returns an error that names the alternative to an option of rsync that
+// gdrcp lacks. name has no dashes. The error is nil if rsync has no such option.
 func Elsewhere(name string) error {
 	for line := range strings.Lines(missing) {
 		names, instead, _ := strings.Cut(strings.TrimSpace(line), ": ")

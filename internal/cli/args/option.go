@@ -11,24 +11,24 @@ import (
 // CopyName is the command that runs when no command is named. Users cannot name it.
 const CopyName = "\x00copy"
 
-// HelpName and HelpAllName are options that every command has. They are answered before
-// cli sees them, which would write its own text. VersionName is one that copying has.
+// HelpName and HelpAllName are options of every command. They are handled before cli
+// sees them, because cli would write its own text. VersionName is an option of copying.
 const (
 	HelpName    = "help"
 	HelpAllName = "help-all"
 	VersionName = "version"
 )
 
-// Option describes an option as far as Arrange needs it.
+// Option describes an option, as far as Arrange needs that.
 type Option struct {
 	name       string // the first of its names
 	takesValue bool
 	negated    bool // its --no-NAME
-	hidden     bool // not for people
+	hidden     bool // not shown to users
 }
 
-// OptionsOf returns a command's options by each of their names, including those of help
-// and each --no-NAME.
+// OptionsOf returns a command's options by each of their names, including the help
+// options and each --no-NAME.
 func OptionsOf(flags []cli.Flag) map[string]Option {
 	m := map[string]Option{"h": {name: HelpName}, HelpName: {name: HelpName}, HelpAllName: {name: HelpAllName}}
 	for _, f := range flags {
@@ -44,8 +44,8 @@ func OptionsOf(flags []cli.Flag) map[string]Option {
 	return m
 }
 
-// EveryOption collects the options of all commands. If several have one name, that of
-// the first command counts.
+// EveryOption collects the options of all commands. If several have the same name, the
+// first command's option wins.
 func EveryOption(commands []*cli.Command) map[string]Option {
 	all := make(map[string]Option)
 	for _, c := range slices.Backward(commands) {
@@ -55,7 +55,7 @@ func EveryOption(commands []*cli.Command) map[string]Option {
 	return all
 }
 
-// Negatable reports whether --no-NAME, for each of its names, turns an option off.
+// Negatable reports whether --no-NAME turns an option off, for each of its names.
 func Negatable(f cli.Flag) bool {
 	s, ok := f.(interface{ Negatable() bool })
 	return ok && s.Negatable()
@@ -69,7 +69,7 @@ func Dashed(name string) string {
 	return "--" + name
 }
 
-// FindCommand returns the command of that name in the list, or nil.
+// FindCommand returns the command of that name from the list, or nil.
 func FindCommand(list []*cli.Command, name string) *cli.Command {
 	if i := slices.IndexFunc(list, func(c *cli.Command) bool { return c.Name == name }); i >= 0 {
 		return list[i]
@@ -77,7 +77,7 @@ func FindCommand(list []*cli.Command, name string) *cli.Command {
 	return nil
 }
 
-// Visible returns the list without the commands that are not for people.
+// Visible returns the list without hidden commands.
 func Visible(list []*cli.Command) []*cli.Command {
 	return slices.DeleteFunc(slices.Clone(list), func(c *cli.Command) bool { return c.Hidden || c.Name == CopyName })
 }

@@ -14,15 +14,15 @@ type given struct {
 	hasValue bool
 }
 
-// arguments are sorted into the words of the command, options and operands.
+// arguments are the arguments, sorted into the words of the command, options and operands.
 type arguments struct {
-	commands []*cli.Command // manifest and create; none for copying
+	commands []*cli.Command // such as manifest and create; none for copying
 	options  []given
 	operands []string
-	literal  bool        // all operands stand after "--": none is a word of gdrcp's own
+	literal  bool        // all operands follow "--", so none of them is a command's name
 	ssh      []sshOption // options that look like ssh's, see settleSSH
 
-	rest  []string          // the arguments that are left
+	rest  []string          // the remaining arguments
 	known map[string]Option // the options of the commands that are still possible
 	next  []*cli.Command    // commands that the next operand can name
 	// likely are the options to suggest: those of the command or, while no command is
@@ -30,10 +30,10 @@ type arguments struct {
 	likely map[string]Option
 }
 
-// scan sorts args. Options may stand anywhere before "--". The argument after an option
-// that takes a value is its value, whatever it looks like. If the first operand is the
-// name of a command, it is the command. Options before it are read as those of copying,
-// if copying has them.
+// scan sorts args. Options may appear anywhere before "--". The argument after an
+// option that takes a value is its value, even if it looks like an option. If the first
+// operand is the name of a command, it is the command. Options before it are read as
+// options of copying, if copying has them.
 func scan(args []string, commands []*cli.Command) (*arguments, error) {
 	a := &arguments{rest: args, known: EveryOption(commands), next: commands}
 	if copying := FindCommand(commands, CopyName); copying != nil {
@@ -61,7 +61,7 @@ func scan(args []string, commands []*cli.Command) (*arguments, error) {
 	return a, a.settleSSH()
 }
 
-// title returns the words of the command; "" for copying.
+// title returns the words of the command, or "" for copying.
 func (a *arguments) title() string { return commandNames(a.commands, " ") }
 
 // operand takes a word of the command, or an operand.

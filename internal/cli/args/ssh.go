@@ -8,18 +8,16 @@ import (
 	"gdrcp/internal/printable"
 )
 
-// sshOption is an option of scp that is really for ssh. rsync and gdrcp use its letter
-// for something else, or not at all. The text after the letter shows which option is
-// meant.
+// sshOption is an option of scp that scp passes to ssh. rsync and gdrcp use its letter for
+// something else, or not at all. The text after the letter shows which option is meant.
 type sshOption struct {
 	letter, value string
 	isWord        bool  // value is the next argument, which would otherwise be an operand
-	otherwise     error // of the letter if it is not ssh's; nil if gdrcp has such an option
+	otherwise     error // the error for this letter if the option is not ssh's; nil if gdrcp has such an option
 }
 
-// sshOptionOf reads a letter as scp does. joined follows the letter in the same
-// argument, and rest are the arguments after it. It returns false if the value cannot
-// be ssh's.
+// sshOptionOf parses a letter as scp does. joined follows the letter in the same argument, and rest
+// are the arguments after it. It returns false if the value cannot belong to an option of ssh.
 func sshOptionOf(letter, joined string, rest []string) (sshOption, bool) {
 	s := sshOption{letter: letter, value: joined}
 	if joined == "" && len(rest) > 0 {
@@ -36,7 +34,7 @@ func sshOptionOf(letter, joined string, rest []string) (sshOption, bool) {
 		return s, !isThere && is(`^[1-9][0-9]{0,4}$`)
 	case "o":
 		return s, !isThere && is(`^[A-Za-z][A-Za-z0-9]*=.`)
-	case "i": // a file whose name looks like that of an identity
+	case "i": // a file that looks like an identity file
 		return s, is(`(^|/)id_[^/]*$|(^|/)\.ssh/[^/]+$|\.(pem|key)$`)
 	case "J":
 		return s, !isThere && s.isWord && is(`^[^/]+$`)
@@ -46,9 +44,9 @@ func sshOptionOf(letter, joined string, rest []string) (sshOption, bool) {
 	return s, false
 }
 
-// settleSSH returns what to use instead of options that look like ssh's, if there are
-// any. They are ssh's if SRC and DST are left without their values. Else the error is that
-// of the first letter which is an option neither of ssh nor of gdrcp.
+// settleSSH returns an error that names the alternative to options that look like ssh's, if there
+// are any. They are ssh's if SRC and DST remain without their values. Otherwise the error is about
+// the first letter that is an option neither of ssh nor of gdrcp.
 func (a *arguments) settleSSH() error {
 	operands, certain := len(a.operands), false
 	var otherwise error
@@ -68,7 +66,7 @@ func (a *arguments) settleSSH() error {
 			otherwise = s.otherwise
 		}
 		value := s.value
-		if strings.ContainsAny(value, ` '"`) { // as --rsh has it
+		if strings.ContainsAny(value, ` '"`) { // as --rsh accepts it
 			value = `"` + strings.ReplaceAll(value, `"`, `""`) + `"`
 		}
 		command += " -" + strings.Replace(s.letter, "P", "p", 1) + " " + value

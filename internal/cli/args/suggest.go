@@ -6,8 +6,8 @@ import (
 	"github.com/xrash/smetrics"
 )
 
-// unknownOption returns the error of an option that a command lacks. of is the
-// command's words. likely are options of which the user may have meant one.
+// unknownOption returns the error for an option that a command lacks. of is the
+// command's words. The error may suggest one of the options likely.
 func unknownOption(written, name, of string, likely map[string]Option) error {
 	if err := Elsewhere(name); err != nil && of == "" {
 		return err
@@ -22,14 +22,14 @@ func unknownOption(written, name, of string, likely map[string]Option) error {
 	return UsageErrorf("unknown option %s%s%s (gdrcp %s--help lists them)", Quote(written), command, meant, of)
 }
 
-// nearest returns the long option that the user probably meant by name, or nothing. The
-// measure is that of urfave/cli, but no other option may be as near.
+// nearest returns the long option that the user probably meant by name, or "". It uses
+// the distance of urfave/cli, but no other option may be as near.
 func nearest(name string, options map[string]Option) string {
 	const least, boosted, prefix = 0.9, 0.7, 4
 	best, likeness := "", least
 	for candidate, o := range options {
 		if len(candidate) == 1 || o.hidden || strings.HasPrefix(candidate, "no-") != strings.HasPrefix(name, "no-") {
-			continue // a user who writes --no-NAME does not mean the contrary
+			continue // a user who writes --no-NAME does not mean the opposite
 		}
 		switch l := smetrics.JaroWinkler(name, candidate, boosted, prefix); {
 		case l > likeness:

@@ -40,7 +40,7 @@ func hostileWelcoming(t *testing.T, welcome func(h *wire.Hello) []byte, say func
 // welcoming is hostileWelcoming over any transport.
 func (w hostileWay) welcoming(t *testing.T, welcome func(h *wire.Hello) []byte, say func(ctx context.Context, p *puppet) error) Endpoint {
 	t.Helper()
-	// The door is the real one, and what comes behind it is not.
+	// The door is real, and what follows it is not.
 	v := door.NewServer(door.Config{
 		Keys: doorKeys{OneKey(testKey, Admission{Root: DirRoot(t.TempDir())})}, Handshake: w.timeouts().Handshake, RingBytes: ringBytes,
 		Begin: func(p rdma.Provider, req rdma.Request, host *door.Session, l trust.Lane) func() {
@@ -66,8 +66,8 @@ func (w hostileWay) welcoming(t *testing.T, welcome func(h *wire.Hello) []byte, 
 	return w.endpoint(addr)
 }
 
-// welcomed serves a session of one queue pair by hand. Its own errors are those of the
-// test; how the session ends is the client's to say.
+// welcomed serves a session of one queue pair by hand. Its own errors belong to the test; how the session ends is for
+// the client to report.
 func (w hostileWay) welcomed(p rdma.Provider, req rdma.Request, host *door.Session, l trust.Lane, welcome func(h *wire.Hello) []byte, say func(ctx context.Context, p *puppet) error) error {
 	rail, err := p.Open(req.Device(), railConfig(1, hostileSlots, host.ChunkBytes, false, false, rdma.Wire{}))
 	if err != nil {
@@ -81,7 +81,7 @@ func (w hostileWay) welcomed(p rdma.Provider, req rdma.Request, host *door.Sessi
 	}
 	host.Begun(w.name, func(_ rdma.Provider, req rdma.Request, _ trust.Lane) error { return req.Reject(rdma.RejectSession) })
 	s := newSession(&firstConn{rail: rail, conn: conn, id: host.ID, trust: host.Trust(), lane: l}, "the client", false, w.timeouts())
-	// It is the client's error that counts.
+	// Only the client's error counts.
 	_ = s.Run(ctx, func(ctx context.Context, _ *errgroup.Group) error {
 		if err := welcomeBy(ctx, s, welcome); err != nil {
 			return err
@@ -105,7 +105,7 @@ func (w hostileWay) welcomed(p rdma.Provider, req rdma.Request, host *door.Sessi
 	return nil
 }
 
-// welcomeBy answers the client's hello with what welcome makes of it.
+// welcomeBy answers the client's hello with welcome's result.
 func welcomeBy(ctx context.Context, s *flow.Session, welcome func(h *wire.Hello) []byte) error {
 	return s.Expect(ctx, wire.MsgHello, "hello", func(body []byte) error {
 		h, err := wire.DecodeHello(body)
@@ -117,8 +117,8 @@ func welcomeBy(ctx context.Context, s *flow.Session, welcome func(h *wire.Hello)
 	})
 }
 
-// A server chooses what a pull reads, and not what it writes: whatever it
-// announces, only what was asked for appears at the destination.
+// A server chooses what a pull reads, but not what it writes: whatever it announces, only the requested entries appear
+// at the destination.
 func TestHostileServer(t *testing.T) {
 	OnHost(t)
 	data := []byte("evil")
@@ -180,7 +180,7 @@ func TestHostileServer(t *testing.T) {
 	}
 }
 
-// What was asked for is taken, whatever kind the server says that it is.
+// A requested entry is accepted, whatever kind the server says that it is.
 func TestServersOwnKinds(t *testing.T) {
 	OnHost(t)
 	for _, tc := range []struct {

@@ -20,7 +20,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// fakeGPU lends the memory of the fake's GPU. What leaks of it fails the test.
+// fakeGPU lends the memory of the fake's GPU. A leak of it fails the test.
 func fakeGPU(t *testing.T) GPUs {
 	t.Helper()
 	driver, err := gpu.Open()
@@ -28,15 +28,15 @@ func fakeGPU(t *testing.T) GPUs {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := driver.Close(); err != nil { // which tells what leaks
+		if err := driver.Close(); err != nil { // which reports leaks
 			t.Error(err)
 		}
 	})
 	return func() (*gpu.Driver, error) { return driver, nil }
 }
 
-// What a hostile source says of chunks that land in GPU memory ends its
-// session and publishes nothing; the GPU is not asked to digest it.
+// False claims of a hostile source about chunks in GPU memory end its session and publish nothing. The GPU is not asked
+// to digest them.
 func TestHostileSourceOfGPUSlots(t *testing.T) {
 	OnHost(t)
 	gputest.Use(t, "strict")
@@ -102,7 +102,7 @@ func TestHostileSourceOfGPUSlots(t *testing.T) {
 	}
 }
 
-// Slots in GPU memory that the device reaches are copied there, before their digest.
+// Slots in GPU memory that the device can reach are copied there, before their digest.
 func TestRewrittenGPUSlots(t *testing.T) {
 	library := os.Getenv("BED_VERBS_DMABUF")
 	if os.Getenv("GDRCP_TEST_RDMA") == "" {
@@ -124,7 +124,7 @@ func TestRewrittenGPUSlots(t *testing.T) {
 	all[at].rewriteSlots(t, c, Options{GPU: "0", Require: "gpudirect", Hash: manifest.BLAKE3})
 }
 
-// A hello may wish for any GPU; one that cannot be is refused.
+// A hello may ask for any GPU. An impossible one is refused.
 func TestHostileWishForAGPU(t *testing.T) {
 	OnHost(t)
 	_, addr, ends := hostileServer(t)

@@ -16,8 +16,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// speakingDoor is a server of the tests' own that has a key, or says that it has,
-// and what it says behind its preface.
+// speakingDoor is a server of the tests' own that has a key, or claims to have one, and sends its own messages after
+// its preface.
 func speakingDoor(t *testing.T, w hostileWay, say func(ctx context.Context, d *door.Conn, opening []byte) error) netip.AddrPort {
 	t.Helper()
 	l, err := w.provider.Listen(netip.AddrPortFrom(w.addr, 0), rdma.Wire{})
@@ -43,7 +43,7 @@ func speakingDoor(t *testing.T, w hostileWay, say func(ctx context.Context, d *d
 				d.QP, err = req.Accept(ctx, d.Rail)
 			}
 			if err == nil {
-				_ = say(ctx, d, req.PrivateData()[:rdma.MaxPrivateDataBytes]) // it is the client's error that counts
+				_ = say(ctx, d, req.PrivateData()[:rdma.MaxPrivateDataBytes]) // only the client's error counts
 				_, _ = d.Take(ctx)
 			}
 			_ = d.Close()
@@ -66,8 +66,8 @@ func answers(ctx context.Context, d *door.Conn, opening []byte) error {
 	return d.Post(ctx, answer)
 }
 
-// A client goes no further than the door of a server that does not prove the key,
-// or that says what the protocol does not allow.
+// A client goes no further than the door of a server that does not prove the key, or that sends what the protocol does
+// not allow.
 func TestHostileDoorOfAServer(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	overHostile(t, testHostileDoorOfAServer)
@@ -178,7 +178,7 @@ func testHostileDoorOfAServer(t *testing.T, w hostileWay) {
 	}
 }
 
-// What a server's refusal says reaches a terminal as text.
+// The text of a server's refusal reaches a terminal in printable form.
 func TestRefusalIsPrintable(t *testing.T) {
 	OnHost(t)
 	w := byTCP()

@@ -15,7 +15,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// caught is a door at which a client of the tests' own speaks.
+// caught is the door connection of a client of the tests' own.
 type caught struct {
 	*door.Conn
 	opening []byte
@@ -23,8 +23,7 @@ type caught struct {
 	first   []byte
 }
 
-// atDoor dials a door as what opening says, and has the first message of its
-// handshake ready.
+// atDoor dials a door with the preamble opening, and prepares the first message of the handshake.
 func atDoor(t testing.TB, w hostileWay, addr netip.AddrPort, key trust.Key, opening []byte) *caught {
 	t.Helper()
 	c := &caught{Conn: &door.Conn{MayHear: door.ClientDepth}, opening: opening}
@@ -65,8 +64,8 @@ func (c *caught) proves(ctx context.Context) error {
 	return nil
 }
 
-// Nobody gets past the door but by a proof: what a recording, a guess or half a
-// handshake says ends there, with no session, and nothing told.
+// Nobody passes the door without a proof: a recording, a guess or half a handshake ends there, without a session and
+// without information.
 func TestHostileDoor(t *testing.T) { overHostile(t, testHostileDoor) }
 
 func testHostileDoor(t *testing.T, w hostileWay) {
@@ -199,9 +198,8 @@ func testHostileDoor(t *testing.T, w hostileWay) {
 	}
 }
 
-// What a client said, recorded and said again as it was, is answered by no
-// session: neither at the same server nor after it was heard there for the first
-// time.
+// A client's messages, recorded and sent again unchanged, get no session: neither from the same server, nor from one
+// that receives them for the first time.
 func TestReplayedHandshake(t *testing.T) { overHostile(t, testReplayedHandshake) }
 
 func testReplayedHandshake(t *testing.T, w hostileWay) {

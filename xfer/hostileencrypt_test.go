@@ -14,8 +14,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Where chunks are encrypted, one in the clear, or sealed for another place or
-// by other keys, is not taken for one.
+// If chunks are encrypted, a chunk in the clear, or one sealed for another place or with other keys, is not accepted.
 func TestHostileEncryption(t *testing.T) { overHostile(t, testHostileEncryption) }
 
 func testHostileEncryption(t *testing.T, w hostileWay) {

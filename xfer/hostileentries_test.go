@@ -17,8 +17,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// heapPeak samples the heap until stop is called, which returns by how much it
-// was larger than at the beginning.
+// heapPeak samples the heap until stop is called, which returns how much it grew at most.
 func heapPeak() (stop func() (bytes int64)) {
 	heap := func() int64 {
 		var m runtime.MemStats
@@ -47,7 +46,7 @@ func heapPeak() (stop func() (bytes int64)) {
 	}
 }
 
-// counter is a source that hears of results, and of nothing else.
+// counter is a source that receives results, and nothing else.
 type counter struct {
 	settled atomic.Uint64
 	moved   chan struct{}
@@ -70,8 +69,8 @@ func (l *counter) Fast(f *wire.Frame) (bool, error) {
 	return true, err
 }
 
-// Entries that come as fast as they can, of which each fails at once, take no
-// more memory than the window of them does, however many there are.
+// Any number of entries that arrive as fast as they can, and that all fail immediately, take no more memory than their
+// window.
 func TestHostileMillionEntries(t *testing.T) {
 	OnHost(t)
 	n := uint64(100_000)
@@ -115,7 +114,7 @@ func TestHostileMillionEntries(t *testing.T) {
 				continue
 			}
 			select {
-			case <-l.moved: // the results of some let others in
+			case <-l.moved: // the results of some admit others
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
@@ -133,8 +132,7 @@ func TestHostileMillionEntries(t *testing.T) {
 	}
 }
 
-// More entries than the window has are refused, also where nothing can come of
-// them yet.
+// More entries than the window has are refused, even if nothing can be done about them yet.
 func TestHostileEntriesBeyondTheWindow(t *testing.T) {
 	OnHost(t)
 	_, addr, ends := hostileServer(t)

@@ -19,7 +19,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// listen goes on until the session ends, or should have long ago.
+// listen receives until the session ends, or should have ended long ago.
 func listen(ctx context.Context, s *flow.Session) error {
 	ctx, cancel := context.WithTimeout(ctx, rdmatest.Stretch(10*time.Second))
 	defer cancel()
@@ -37,8 +37,7 @@ func beyond(path string) wire.AnnouncedEntry {
 	return e
 }
 
-// Whatever a hostile source does where the destination decides, its session
-// ends, and what is kept stays as it is.
+// Whatever a hostile source does when the destination decides, its session ends, and kept files are unchanged.
 func TestHostileSourceWhereThingsAreKept(t *testing.T) {
 	OnHost(t)
 	data := bytes.Repeat([]byte("evil"), 100)
@@ -49,7 +48,7 @@ func TestHostileSourceWhereThingsAreKept(t *testing.T) {
 		entries []wire.AnnouncedEntry
 		say     func(ctx context.Context, p *puppet) error
 	}{
-		// The first file has not ended, and so what is kept has not been settled.
+		// The first file has not ended, so the kept entries have not been settled.
 		{"data of what is kept", wire.FlagIgnoreExisting, []wire.AnnouncedEntry{dirAt("."), dirAt("x"), fileAt("x/a", 4), kept},
 			func(ctx context.Context, p *puppet) error { return p.chunk(0, 0, 1, data, whole(3, data)) }},
 		{"data in a dry run", wire.FlagDryRun, []wire.AnnouncedEntry{dirAt("."), dirAt("x"), kept},
@@ -86,7 +85,7 @@ func TestHostileSourceWhereThingsAreKept(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			root, addr, ends := hostileServer(t)
-			const mode = 0o755 | os.ModeSetuid // whoever opens the file to write takes the bit away
+			const mode = 0o755 | os.ModeSetuid // a process that opens the file to write clears the bit
 			if err := errors.Join(os.Mkdir(filepath.Join(root, "x"), 0o755), os.WriteFile(filepath.Join(root, "x/kept"), []byte("good"), 0o644), os.Chmod(filepath.Join(root, "x/kept"), mode)); err != nil {
 				t.Fatal(err)
 			}
@@ -122,8 +121,7 @@ func unwantedRuns(runs ...uint64) (b []byte) {
 	return b
 }
 
-// Whatever a hostile sink says of what it does not want, or has deleted, the
-// source's session ends.
+// Whatever a hostile sink claims not to want, or to have deleted, the source's session ends.
 func TestHostileSinkWhereThingsAreKept(t *testing.T) {
 	OnHost(t)
 	result := func(outcome Outcome, upto, entry uint64) []byte {
@@ -180,8 +178,8 @@ func TestHostileSinkWhereThingsAreKept(t *testing.T) {
 	}
 }
 
-// A source that could not read what it has announced may have lost more than
-// that: as with rsync nothing is deleted, and the sink says so.
+// A source that could not read what it has announced may have lost more than that: as with rsync nothing is deleted,
+// and the sink reports that.
 func TestNothingDeletedAfterAnErrorOfReading(t *testing.T) {
 	OnHost(t)
 	for _, tc := range []struct {
@@ -201,7 +199,7 @@ func TestNothingDeletedAfterAnErrorOfReading(t *testing.T) {
 				p.Ctl.Send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, 2))); err != nil {
 				return err
 			}
-			// Deletion begins when all entries have ended, of which the source may hear first.
+			// Deletion begins when all entries have ended. The source may learn that first.
 			waited, cancel := context.WithTimeout(ctx, rdmatest.Stretch(10*time.Second))
 			defer cancel()
 			told := false
@@ -229,7 +227,7 @@ func TestNothingDeletedAfterAnErrorOfReading(t *testing.T) {
 	}
 }
 
-// A hello whose flags make no sense together is refused.
+// A hello whose flags contradict each other is refused.
 func TestHellosThatMakeNoSense(t *testing.T) {
 	OnHost(t)
 	for _, flags := range []uint64{wire.FlagDelete, wire.FlagDelete | wire.FlagRecursive | wire.FlagListed, wire.FlagSameStays,

@@ -19,33 +19,32 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// handTree is a directory, a file and a link, which go by hand.
+// handTree is a directory, a file and a link, which are sent by hand.
 func handTree() []wire.AnnouncedEntry {
 	return []wire.AnnouncedEntry{dirAt("."), fileAt("a", len(handData)), linkTo("l", "nowhere")}
 }
 
 var handData = bytes.Repeat([]byte("by hand "), 700)
 
-// spoilt is one message of a conversation by hand, by its number among all that
-// can be wrong with it.
+// spoilt is one damaged message of a conversation by hand. Its number selects one of all the ways to damage it.
 type spoilt struct {
 	what  string
 	which int
 }
 
-// of returns the message to say where right is the one that is due.
+// of returns the message to send when right is due.
 func (s *spoilt) of(what string, right []byte) []byte {
 	if s == nil || s.what != what {
 		return right
 	}
 	m := mutants(handLayouts[what](right))[s.which]
 	if what == "header" && !strings.HasPrefix(m.name, "checksum") && len(m.body) >= wire.HopBytes+wire.BareChunkBytes+wire.SumBytes {
-		wire.PutSum(m.body[wire.HopBytes:]) // what is wrong is to be reached
+		wire.PutSum(m.body[wire.HopBytes:]) // the damage must be reached
 	}
 	return m.body
 }
 
-// handLayouts say how the fields of each message lie.
+// handLayouts describe the fields of each message.
 var handLayouts = map[string]func(right []byte) []part{
 	"hello":   func(b []byte) []part { return fieldParts(b, wire.TagPath, wire.TagName) },
 	"entries": entriesParts,
@@ -70,8 +69,7 @@ var handLayouts = map[string]func(right []byte) []part{
 	"an unknown": func(b []byte) []part { return fixedParts(b, 32) },
 }
 
-// besides are messages that a source has no reason to send, and are sent before
-// the entries.
+// besides are messages that a source has no reason to send. They are sent before the entries.
 func besides() map[string]struct {
 	t    wire.MsgType
 	body []byte
@@ -110,7 +108,7 @@ func entriesParts(b []byte) []part {
 	return ps
 }
 
-// headerParts takes the header of a chunk of one extent apart.
+// headerParts splits the header of a chunk of one extent.
 func headerParts(b []byte) []part {
 	hop := []int{32, 32, 64, 32, 32, 64, 64, -128, 64}
 	e2e := []int{64, 8, 8, 16, 32, 32, 32}
@@ -120,8 +118,8 @@ func headerParts(b []byte) []part {
 	return append(ps, part{name: "checksum", bits: 64, v: binary.LittleEndian.Uint64(b[n:])})
 }
 
-// converse runs a whole push by hand over a server, with what is spoilt, until the
-// server has said all, or ends it.
+// converse runs a whole push by hand with a server, with the damaged message, until the server has sent everything or
+// ends it.
 func converse(t *testing.T, w hostileWay, ep Endpoint, o *Options, sp *spoilt) error {
 	t.Helper()
 	h, err := o.hello(wire.ModePush)
@@ -157,7 +155,7 @@ func converse(t *testing.T, w hostileWay, ep Endpoint, o *Options, sp *spoilt) e
 	return errors.Join(err, d.close())
 }
 
-// rightly is each message as it should be, to count what can be wrong with it.
+// rightly returns each message undamaged, to count the ways to damage it.
 func rightly(t *testing.T, w hostileWay) map[string][]byte {
 	t.Helper()
 	h, err := w.options().hello(wire.ModePush)
@@ -169,7 +167,7 @@ func rightly(t *testing.T, w hostileWay) map[string][]byte {
 	for _, e := range handTree() {
 		entries = wire.AppendEntry(entries, &e, &scratch)
 	}
-	// Numbers that are another in each session are far from the ends of their ranges.
+	// Numbers that differ in each session are far from the ends of their ranges.
 	header := make([]byte, wire.HeaderStride)
 	c := wire.ChunkHeader{Session: 1 << 50, Link: 1, Generation: 1, Extents: []wire.Extent{whole(1, handData)}, StoredBytes: uint32(len(handData)), PlainBytes: uint32(len(handData))}
 	all := map[string][]byte{
@@ -183,10 +181,9 @@ func rightly(t *testing.T, w hostileWay) map[string][]byte {
 	return all
 }
 
-// Every field of every message of a client that is a source, and of the chunk's
-// header, at 0, 1, beside its value and at the ends of its range, cut, left out and
-// twice: the session ends, by an error or with the right bytes, and nothing is
-// anywhere but at the destination.
+// Every field of every message of a client that is a source, and of the chunk's header, is set to 0, 1, a neighbour of
+// its value and the ends of its range, cut, left out and doubled: the session ends, with an error or with the right
+// bytes, and nothing is written outside the destination.
 func TestHostileFields(t *testing.T) { overHostile(t, testHostileFields) }
 
 func testHostileFields(t *testing.T, w hostileWay) {
@@ -195,7 +192,7 @@ func testHostileFields(t *testing.T, w hostileWay) {
 	}
 	step := 13
 	switch {
-	case w.name != "tcp": // what is read is the same, and comes slowly
+	case w.name != "tcp": // what is read is the same, and arrives slowly
 		step = 401
 	case testing.Short():
 		step = 101
@@ -234,14 +231,14 @@ func testHostileFields(t *testing.T, w hostileWay) {
 	t.Logf("%d of %d", (len(order)+step-1)/step, len(order))
 }
 
-// harmless reports whether a session may end well in spite of what is wrong:
-// a wish that can be met, what is only told to people, what may be left out, and what
-// is behind the end of a header or of the seal's number where nothing is encrypted.
+// harmless reports whether a session may end well in spite of the damage: a request that can be met, text that is only
+// for people, fields that may be left out, and bytes after the end of a header or, without encryption, of the seal's
+// number.
 func harmless(name string) bool {
 	for _, prefix := range []string{
 		"hello: field 0x88", "hello: field 0x89", "hello: tag of field 0x88", "hello: tag of field 0x89", "hello: without tag of field 0x88",
 		"total: field ", "total: final 0", "a memory: ", "an ack: ",
-		"entries: tag of field 0x85", "entries: without tag of field 0x85", // the time of change is 0
+		"entries: tag of field 0x85", "entries: without tag of field 0x85", // the modification time is 0
 		"header: twice", "header: a byte more", "header: field 6 ", "immediate: a byte", "immediate: twice",
 	} {
 		if strings.HasPrefix(name, prefix) {
@@ -251,8 +248,7 @@ func harmless(name string) bool {
 	return false
 }
 
-// spoil runs a conversation with a server of its own and holds what came of it
-// against what must be true.
+// spoil runs a conversation with a server of its own and checks the result.
 func spoil(t *testing.T, w hostileWay, sp *spoilt) error {
 	t.Helper()
 	outside := t.TempDir()
@@ -263,7 +259,7 @@ func spoil(t *testing.T, w hostileWay, sp *spoilt) error {
 		t.Fatal(err)
 	}
 	o := w.options()
-	if sp != nil { // some of it leaves both ends waiting for the other
+	if sp != nil { // some damage leaves both ends waiting for each other
 		o.Timeouts.Handshake, o.Timeouts.Silence = w.slow*time.Second/2, w.slow*time.Second/2
 	}
 	err := converse(t, w, w.endpoint(addr), o, sp)
@@ -282,7 +278,7 @@ func spoil(t *testing.T, w hostileWay, sp *spoilt) error {
 	return err
 }
 
-// checkSpoilt looks at all there is after a conversation.
+// checkSpoilt checks everything that exists after a conversation.
 func checkSpoilt(t *testing.T, outside string, err error) {
 	t.Helper()
 	got := map[string]string{}

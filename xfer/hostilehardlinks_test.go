@@ -15,7 +15,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// namesOf are two names of one file of n bytes, x and y.
+// namesOf returns two names of one file of n bytes, x and y.
 func namesOf(n int) []wire.AnnouncedEntry {
 	first, second := fileOf(n), fileOf(n)
 	first.Names = wire.FileNames{Several: true, First: 0, Left: 1}
@@ -24,8 +24,8 @@ func namesOf(n int) []wire.AnnouncedEntry {
 	return []wire.AnnouncedEntry{first, second}
 }
 
-// hostileNames runs talk as a source of hard links that has announced two names
-// of a file, against a server that has another file by the first of them.
+// hostileNames runs talk as a source of hard links that has announced two names of a file, against a server that has
+// another file under the first of them.
 func hostileNames(t *testing.T, talk func(ctx context.Context, p *puppet) error) (root string, end SessionEnd, err error) {
 	t.Helper()
 	root, addr, ends := hostileServer(t)
@@ -49,7 +49,7 @@ func hostileNames(t *testing.T, talk func(ctx context.Context, p *puppet) error)
 	return filepath.Join(root, "d"), <-ends, err
 }
 
-// onlyOldX fails the test where anything has become of the announced names.
+// onlyOldX fails the test if the announced names have changed anything.
 func onlyOldX(t *testing.T, root string) {
 	t.Helper()
 	var st unix.Stat_t
@@ -64,7 +64,7 @@ func onlyOldX(t *testing.T, root string) {
 	}
 }
 
-// A further name takes no data of its own.
+// A further name has no data of its own.
 func TestDataForALink(t *testing.T) {
 	OnHost(t)
 	data := make([]byte, 5000)
@@ -84,8 +84,7 @@ func TestDataForALink(t *testing.T) {
 	onlyOldX(t, root)
 }
 
-// A source that announces a file that is there and then gives it up gets no
-// other name for it.
+// A source that announces an existing file and then gives it up gets no other name for it.
 func TestLinkToWhatWasThere(t *testing.T) {
 	OnHost(t)
 	var results []wire.Exception

@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// books are what a server says of its sessions, and the least that it ever said.
+// books are a server's counts of its sessions, and the lowest counts that it ever reported.
 type books struct {
 	mu          sync.Mutex
 	now, lowest Load
@@ -39,7 +39,7 @@ func (b *books) note(l Load) {
 	}
 }
 
-// balanced waits until no session is left, and then nothing may be booked.
+// balanced waits until no session is left. Then nothing may be booked.
 func (b *books) balanced(t *testing.T, v *Server) {
 	t.Helper()
 	for end := time.Now().Add(rdmatest.Stretch(2 * link.AbortWait)); ; time.Sleep(time.Millisecond) {
@@ -56,8 +56,8 @@ func (b *books) balanced(t *testing.T, v *Server) {
 	}
 }
 
-// A ping whose numbers are out of range takes nobody's memory and gives the server
-// none: it is refused, and the next client is served as before.
+// A ping whose numbers are out of range takes no memory of others and adds none to the server: it is refused, and the
+// next client is served as before.
 func TestHostilePing(t *testing.T) { overHostile(t, testHostilePing) }
 
 func testHostilePing(t *testing.T, w hostileWay) {
@@ -113,13 +113,13 @@ func testHostilePing(t *testing.T, w hostileWay) {
 		<-ends
 		told.balanced(t, v)
 	}
-	// And a ping as it should be is answered.
+	// A valid ping is answered.
 	if _, err := w.client().BenchLatency(t.Context(), w.endpoint(addr), 10, *w.options()); err != nil {
 		t.Error(err)
 	}
 }
 
-// What measures, and what asks for names, has no field that is about files.
+// The hello of a measurement, and of a request for names, has no field about files.
 func TestHellosWithoutFiles(t *testing.T) {
 	OnHost(t)
 	for _, m := range []wire.Mode{wire.ModePing, wire.ModeBench, wire.ModeExpand} {
@@ -149,7 +149,7 @@ func TestHellosWithoutFiles(t *testing.T) {
 	}
 }
 
-// helloOf is a hello as a client says it, of any mode, with all of its numbers.
+// helloOf returns a hello of any mode as a client sends it, with all of its numbers.
 func helloOf(t *testing.T, w hostileWay, m wire.Mode) *wire.Hello {
 	t.Helper()
 	o := w.options()
@@ -174,9 +174,8 @@ func helloOf(t *testing.T, w hostileWay, m wire.Mode) *wire.Hello {
 	return h
 }
 
-// mayBe reports whether a field of a hello may be another than it is, or be missing:
-// what the client chooses and its connection was not sized for. A tag that is changed is
-// a field that is missing. In a bench there is its digest alone.
+// mayBe reports whether a field of a hello may differ or be missing: the client's choices, unless its connection was
+// sized for them. A tag that is changed is a field that is missing. In a bench only the digest may differ.
 func mayBe(m wire.Mode, name string) bool {
 	fields := []string{"field 0x85 2", "field 0x85 3", "field 0x85 4"}
 	switch m {
@@ -196,9 +195,8 @@ func mayBe(m wire.Mode, name string) bool {
 	return false
 }
 
-// Every field of a hello of every mode, at 0, 1, beside its value and at the ends of
-// its range, cut, left out and twice: the server ends the session, or it is a wish that
-// can be met; and nothing stays booked.
+// Every field of a hello of every mode is set to 0, 1, a neighbour of its value and the ends of its range, cut, left
+// out and doubled: the server ends the session, or the request can be met; and nothing remains booked.
 func TestHostileHellos(t *testing.T) { overHostile(t, testHostileHellos) }
 
 func testHostileHellos(t *testing.T, w hostileWay) {
@@ -230,8 +228,7 @@ func testHostileHellos(t *testing.T, w hostileWay) {
 	}
 }
 
-// sayHello is a client that says body for a hello, and ends by what granted returns when
-// that is answered by a welcome.
+// sayHello is a client that sends body as its hello, and ends with the result of granted if the answer is a welcome.
 func sayHello(t *testing.T, w hostileWay, addr netip.AddrPort, body []byte, granted func() error) error {
 	t.Helper()
 	o := w.options()
@@ -249,16 +246,15 @@ func sayHello(t *testing.T, w hostileWay, addr netip.AddrPort, body []byte, gran
 	return errors.Join(err, d.close())
 }
 
-// sameHello reports whether a message says what the hello says, though in other words:
-// without a field that is 0.
+// sameHello reports whether a message is equivalent to the hello in another encoding: without a field that is 0.
 func sameHello(t *testing.T, w hostileWay, m wire.Mode, body []byte) bool {
 	t.Helper()
 	h, err := wire.DecodeHello(body)
 	return err == nil && reflect.DeepEqual(&h, helloOf(t, w, m))
 }
 
-// Every field of a welcome likewise, in every mode: the client takes none that
-// grants something else than what it asked for.
+// Every field of a welcome likewise, in every mode: the client accepts none that grants something else than it asked
+// for.
 func TestHostileWelcomes(t *testing.T) {
 	OnHost(t)
 	step := 5
@@ -287,7 +283,7 @@ func TestHostileWelcomes(t *testing.T) {
 	}
 }
 
-// sourceNameOf is the name in the welcome to a hello.
+// sourceNameOf returns the name in the welcome to a hello.
 func sourceNameOf(h *wire.Hello) string {
 	if h.Terms.Mode == wire.ModePull {
 		return sourceName(h.Paths[0])

@@ -20,8 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// openings counts the rails that a server opens: those of doors, and those of
-// sessions, which are larger.
+// openings counts the rails that a server opens: those of doors, and those of sessions, which are larger.
 type openings struct {
 	rdma.Provider
 	doors, rails atomic.Int64
@@ -41,11 +40,11 @@ type intruder struct {
 	*testing.T
 	w     hostileWay
 	addr  netip.AddrPort
-	rails *openings // of the server
+	rails *openings // the server's
 	ends  chan SessionEnd
 	// tokens counts the good ones of first queue pairs.
 	tokens atomic.Int64
-	// sessions is how many the server has, those included that are granted and not begun.
+	// sessions is the number of the server's sessions, including those that are granted and not begun.
 	sessions atomic.Int64
 }
 
@@ -59,7 +58,7 @@ func newIntruder(t *testing.T, w hostileWay) *intruder {
 	return i
 }
 
-// granted shows the key, and has no queue pair yet.
+// granted proves the key, and has no queue pair yet.
 func (i *intruder) granted(qps int) *door.Granted {
 	i.Helper()
 	o := i.w.options()
@@ -72,7 +71,7 @@ func (i *intruder) granted(qps int) *door.Granted {
 	return a
 }
 
-// entered is a session with its first queue pair.
+// entered returns a session with its first queue pair.
 func (i *intruder) entered(a *door.Granted) *firstConn {
 	i.Helper()
 	d, err := enter(i.Context(), a, i.w.provider, a.Device, i.addr, i.w.options())
@@ -87,8 +86,8 @@ func (i *intruder) entered(a *door.Granted) *firstConn {
 	return d
 }
 
-// join asks to be a queue pair, on a rail of its own, which stays to the test's
-// end: a session ends with the first of its queue pairs.
+// join asks to become a queue pair, on a rail of its own, which remains to the test's end: a session ends with the
+// first of its queue pairs.
 func (i *intruder) join(id [16]byte, l trust.Lane, token [trust.TokenBytes]byte) error {
 	i.Helper()
 	rail, err := i.w.provider.Open(i.w.device(i.T, i.addr), railConfig(1, hostileSlots, MinChunkBytes, false, false, rdma.Wire{}))
@@ -101,8 +100,7 @@ func (i *intruder) join(id [16]byte, l trust.Lane, token [trust.TokenBytes]byte)
 	return err
 }
 
-// joinNext is join right behind the first queue pair, which the server may still
-// be about to take.
+// joinNext is join immediately after the first queue pair, which the server may still be about to add.
 func (i *intruder) joinNext(id [16]byte, l trust.Lane, token [trust.TokenBytes]byte) (err error) {
 	i.Helper()
 	for end := i.patience(); time.Now().Before(end); time.Sleep(i.w.slow * 10 * time.Millisecond) {
@@ -113,13 +111,12 @@ func (i *intruder) joinNext(id [16]byte, l trust.Lane, token [trust.TokenBytes]b
 	return err
 }
 
-// patience is until when a server takes up what was said to it.
+// patience is the time by which a server must have processed a message.
 func (i *intruder) patience() time.Time {
 	return time.Now().Add(rdmatest.Stretch(i.w.slow * 5 * time.Second))
 }
 
-// A token admits one queue pair, once, while its session lives; whatever else is
-// shown is refused, and costs the server no rail.
+// A token admits one queue pair, once, while its session lives. Anything else is refused, and costs the server no rail.
 func TestHostileJoins(t *testing.T) { overHostile(t, testHostileJoins) }
 
 func testHostileJoins(t *testing.T, w hostileWay) {
@@ -218,7 +215,7 @@ func testHostileJoins(t *testing.T, w hostileWay) {
 			}
 			_ = a.Close()
 			for end := i.patience(); i.sessions.Load() > 0 && time.Now().Before(end); {
-				time.Sleep(time.Millisecond) // until the server hears of it
+				time.Sleep(time.Millisecond) // until the server notices
 			}
 			return i.join(a.ID, first, a.Trust.Token(first))
 		}},
@@ -227,7 +224,7 @@ func testHostileJoins(t *testing.T, w hostileWay) {
 			i := newIntruder(t, w)
 			err := tc.try(i)
 			var refused *rdma.RejectedError
-			// A session that is just being taken down has no room.
+			// A session that is being closed has no room.
 			if !errors.As(err, &refused) || (refused.Code != rdma.RejectSession && refused.Code != rdma.RejectResources) {
 				t.Errorf("got %v", err)
 			}
@@ -238,8 +235,8 @@ func testHostileJoins(t *testing.T, w hostileWay) {
 	}
 }
 
-// A client that is about to make a link when its copy ends has done nothing wrong: the
-// server refuses the link, and tells nobody.
+// A client that is about to make a link when its copy ends has done nothing wrong: the server refuses the link, and
+// reports nothing.
 func TestJoinBehindTheEndIsNotTold(t *testing.T) {
 	i := newIntruder(t, byTCP())
 	a, l := i.granted(2), trust.Lane{Rail: 1, Epoch: 2}
@@ -260,8 +257,7 @@ func TestJoinBehindTheEndIsNotTold(t *testing.T) {
 	}
 }
 
-// Nothing but a door is made for who has not shown a token, also where the key was
-// shown.
+// A client that has not shown a token gets no rail except a door's, even if it has proven the key.
 func TestRailsAreMadeForTokens(t *testing.T) { overHostile(t, testRailsAreMadeForTokens) }
 
 func testRailsAreMadeForTokens(t *testing.T, w hostileWay) {
@@ -281,8 +277,8 @@ func testRailsAreMadeForTokens(t *testing.T, w hostileWay) {
 	}
 }
 
-// A queue pair may join before its session has heard the hello, and no more of
-// them than were granted, whatever that hello says then.
+// A queue pair may join before its session has received the hello, and no more of them than were granted, whatever that
+// hello contains.
 func TestJoinsBeforeTheHello(t *testing.T) { overHostile(t, testJoinsBeforeTheHello) }
 
 func testJoinsBeforeTheHello(t *testing.T, w hostileWay) {
@@ -326,8 +322,8 @@ func testJoinsBeforeTheHello(t *testing.T, w hostileWay) {
 	}
 }
 
-// Of a link that a client makes before its hello nobody is told. The race detector watches
-// over the rest: only the hello settles to whom a session reports.
+// A link that a client makes before its hello is not reported. The race detector checks the rest: only the hello
+// settles to whom a session reports.
 func TestLinkBeforeTheHello(t *testing.T) {
 	i := newIntruder(t, byTCP())
 	a, second, l := i.granted(2), trust.Lane{QP: 1}, trust.Lane{Rail: 1, QP: 1, Epoch: 2}
@@ -356,8 +352,8 @@ func TestLinkBeforeTheHello(t *testing.T) {
 	}
 }
 
-// The only session of a key, with the smallest ring, cannot take by further links what is left
-// for another key.
+// The only session of a key, with the smallest ring, cannot take by further links the memory that is left for another
+// key.
 func TestLinksLeaveMemoryToOtherKeys(t *testing.T) {
 	OnHost(t)
 	w := byTCP()
@@ -387,7 +383,7 @@ func TestLinksLeaveMemoryToOtherKeys(t *testing.T) {
 		_, err = rail.Dial(t.Context(), addr, a.Joining(laneOfLink(n, 0)))
 		var refused *rdma.RejectedError
 		for tries := 0; tries < 500 && errors.As(err, &refused) && refused.Code == rdma.RejectSession; tries++ {
-			time.Sleep(10 * time.Millisecond) // the server is about to take the first queue pair
+			time.Sleep(10 * time.Millisecond) // the server is about to add the first queue pair
 			_, err = rail.Dial(t.Context(), addr, a.Joining(laneOfLink(n, 0)))
 		}
 		if err == nil {

@@ -12,8 +12,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A client that never says what it has read, so that no last message can be sent to it,
-// and then goes away, does not hold its session for ever.
+// A client that never acknowledges what it has read, so that no last message can be sent to it, and then disconnects,
+// does not hold its session for ever.
 func TestHostileClientLeavesNoRoomForTheLastMessage(t *testing.T) {
 	OnHost(t)
 	_, addr, ends := hostileServer(t)
@@ -27,7 +27,7 @@ func TestHostileClientLeavesNoRoomForTheLastMessage(t *testing.T) {
 			if err := p.chunk(i, 0, i+1, handData, wire.Extent{Length: int64(len(handData)), Digest: benchDigest(s.Terms.Hash, handData)}); err != nil {
 				return err
 			}
-			for len(s.Inbox) <= int(i) { // the credit, which nobody takes from there
+			for len(s.Inbox) <= int(i) { // the credit, which nobody reads from there
 				select {
 				case <-time.After(time.Millisecond):
 				case <-ctx.Done():
@@ -41,8 +41,8 @@ func TestHostileClientLeavesNoRoomForTheLastMessage(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		time.Sleep(100 * time.Millisecond)                // the server comes to its last message
-		return errors.Join(gone, p.Ctl.Lane.Conn.Close()) // without a last word, which would say what it has read
+		time.Sleep(100 * time.Millisecond)                // the server reaches its last message
+		return errors.Join(gone, p.Ctl.Lane.Conn.Close()) // without a last message, which would acknowledge what it has read
 	})
 	if !errors.Is(err, gone) {
 		t.Error(err)

@@ -7,14 +7,13 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// part is a field of a message as it is encoded.
+// part is a field of an encoded message.
 type part struct {
 	name string
 	bits int // 8, 16, 32, 64; 0: a uvarint
 	v    uint64
-	raw  []byte // bytes that are left as they are
-	// covers is how many of the parts behind this one's value is the length of,
-	// unless wrong.
+	raw  []byte // bytes that remain unchanged
+	// covers is how many of the following parts this one's value is the length of, unless wrong.
 	covers int
 	wrong  bool
 }
@@ -42,8 +41,8 @@ type mutant struct {
 	body []byte
 }
 
-// mutants are a message with each of its fields in turn at 0, 1, one beside what it
-// was, and at the ends of all ranges; and cut, and with a byte more.
+// mutants returns copies of a message with each of its fields in turn at 0, 1, a neighbour of its value, and the ends
+// of all ranges; and cut, and with a byte more.
 func mutants(ps []part) (out []mutant) {
 	whole := encodeParts(ps)
 	for i, p := range ps {
@@ -83,8 +82,7 @@ func mutants(ps []part) (out []mutant) {
 	return out
 }
 
-// fieldParts takes type-length-value fields apart. Values that texts has are
-// left as they are.
+// fieldParts splits type-length-value fields. Values in texts remain unchanged.
 func fieldParts(b []byte, texts ...byte) (ps []part) {
 	for r := (wire.NewReader(b)); ; {
 		tag, v, ok, err := r.Next()
@@ -108,8 +106,7 @@ func fieldParts(b []byte, texts ...byte) (ps []part) {
 	}
 }
 
-// fixedParts takes a message of fields of fixed widths apart; a negative width
-// is that of bytes that are left as they are.
+// fixedParts splits a message of fields of fixed widths. A negative width is for bytes that remain unchanged.
 func fixedParts(b []byte, bits ...int) (ps []part) {
 	for i, n := range bits {
 		name := fmt.Sprintf("field %d", i)
@@ -127,7 +124,7 @@ func fixedParts(b []byte, bits ...int) (ps []part) {
 	return ps
 }
 
-// uvarintPartsOf takes a message of uvarints apart.
+// uvarintPartsOf splits a message of uvarints.
 func uvarintPartsOf(b []byte) (ps []part) {
 	for c := (wire.Cursor{Buf: b}); len(c.Buf) > 0 && !c.Bad; {
 		ps = append(ps, part{name: fmt.Sprintf("field %d", len(ps)), v: c.Uvarint()})

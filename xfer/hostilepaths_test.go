@@ -13,7 +13,7 @@ import (
 	"gdrcp/rdma/tcp"
 )
 
-// swapping makes dir now a directory and now a link to outside, until stop.
+// swapping makes dir alternately a directory and a link to outside, until stop.
 func swapping(t *testing.T, dir, outside string) (stop func()) {
 	t.Helper()
 	kept := dir + ".kept"
@@ -26,7 +26,7 @@ func swapping(t *testing.T, dir, outside string) (stop func()) {
 				return
 			default:
 			}
-			// Whoever copies may be in the way of one of these, and the next round mends it.
+			// A copy may be in the way of one of these, and the next round repairs it.
 			_ = os.Rename(dir, kept)
 			_ = os.Symlink(outside, dir)
 			_ = os.Remove(dir)
@@ -39,9 +39,8 @@ func swapping(t *testing.T, dir, outside string) (stop func()) {
 	})
 }
 
-// While somebody swaps a directory of what is served for a link that leaves it,
-// nothing outside is written by a push, and nothing of there is read by a pull,
-// whatever name the client asks for.
+// While a directory of what is served is swapped for a link that leaves it, a push writes nothing outside, and a pull
+// reads nothing from there, whatever name the client asks for.
 func TestSwappedWhileServed(t *testing.T) {
 	OnHost(t)
 	root, addr, _ := hostileServer(t)
@@ -113,7 +112,7 @@ func TestSwappedWhileServed(t *testing.T) {
 	}
 }
 
-// noSecret looks through all files that a pull brought.
+// noSecret searches all files that a pull wrote.
 func noSecret(t *testing.T, dir, secret string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
@@ -131,7 +130,7 @@ func noSecret(t *testing.T, dir, secret string) {
 	}
 }
 
-// A client's path leads nowhere but below the root.
+// A client's path leads only below the root.
 func TestHostilePaths(t *testing.T) {
 	OnHost(t)
 	root, addr, _ := hostileServer(t)

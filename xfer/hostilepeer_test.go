@@ -18,7 +18,7 @@ import (
 
 const hostileSlots = 4
 
-// testKey is what the ends of these tests share.
+// testKey is shared by the ends of these tests.
 var testKey = trust.Key{ID: "test", Secret: trust.NewSecret([32]byte{1, 2, 3})}
 
 func endpointAt(addr netip.AddrPort) Endpoint {
@@ -39,8 +39,8 @@ func hostileHello(t *testing.T, addr netip.AddrPort, m wire.Mode, path string, c
 
 func asIs(*wire.Hello) {}
 
-// wantCutOff fails the test unless the server has ended a hostile client's session, which
-// ended with err here, for what it said.
+// wantCutOff fails the test unless the server has ended a hostile client's session, which ended with err here, because
+// of its messages.
 func wantCutOff(t *testing.T, err error, ends <-chan SessionEnd) {
 	t.Helper()
 	if err == nil {
@@ -51,8 +51,8 @@ func wantCutOff(t *testing.T, err error, ends <-chan SessionEnd) {
 	}
 }
 
-// hostileSink pulls from a server by TCP, and after the first entries says messages that
-// no honest sink says. It fails the test unless the server ends the conversation.
+// hostileSink pulls from a server by TCP, and after the first entries sends messages that no honest sink sends. It
+// fails the test unless the server ends the conversation.
 func hostileSink(t *testing.T, addr netip.AddrPort, change func(*wire.Hello), say []message) {
 	t.Helper()
 	err := hostileHello(t, addr, wire.ModePull, "/", change, func(ctx context.Context, s *flow.Session) error {
@@ -71,8 +71,7 @@ func hostileSink(t *testing.T, addr netip.AddrPort, change func(*wire.Hello), sa
 	}
 }
 
-// talk runs a conversation as the client of a session, after its hello, as change
-// has changed it, was answered.
+// talk runs a conversation as the client of a session, after its hello, as changed by change, was answered.
 func (w hostileWay) talk(t *testing.T, addr netip.AddrPort, m wire.Mode, path string, change func(*wire.Hello), talk func(ctx context.Context, s *flow.Session) error) error {
 	t.Helper()
 	o := w.options()
@@ -99,7 +98,7 @@ type puppet struct {
 	target wire.RingInfo
 }
 
-// ready makes a ring and takes the sink's.
+// ready makes a ring and receives the sink's.
 func (p *puppet) ready(ctx context.Context) error {
 	if err := p.MakeRing(ctx, hostileSlots, rdma.LocalWrite); err != nil {
 		return err
@@ -110,7 +109,7 @@ func (p *puppet) ready(ctx context.Context) error {
 	})
 }
 
-// announce tells of entries and waits until their data may come.
+// announce announces entries and waits until their data may come.
 func (p *puppet) announce(ctx context.Context, entries ...wire.AnnouncedEntry) error {
 	body := []byte{0}
 	var scratch wire.Writer
@@ -136,8 +135,7 @@ func (p *puppet) announce(ctx context.Context, entries ...wire.AnnouncedEntry) e
 	}
 }
 
-// chunk writes a chunk to a slot; the payload may be other than what the
-// extents' digests say.
+// chunk writes a chunk to a slot. The payload need not match the extents' digests.
 func (p *puppet) chunk(id uint64, slot int, generation uint64, payload []byte, xs ...wire.Extent) error {
 	return p.send(&wire.ChunkHeader{ID: id, Slot: uint32(slot), Generation: generation, Extents: xs}, payload)
 }
@@ -166,8 +164,8 @@ func (p *puppet) send(h *wire.ChunkHeader, payload []byte) error {
 	return err
 }
 
-// sealedChunk writes chunk 0 to a slot, encrypted for place by seals, or as it is
-// where these are nil, with its tag changed by spoil.
+// sealedChunk writes chunk 0 to a slot, encrypted for place by seals, or unencrypted if these are nil, with its tag
+// changed by spoil.
 func (p *puppet) sealedChunk(slot int, place trust.HeaderPlace, seals *trust.Chunks, spoil byte) error {
 	x := whole(1, handData)
 	n := len(handData)
@@ -197,9 +195,8 @@ func (p *puppet) sealedChunk(slot int, place trust.HeaderPlace, seals *trust.Chu
 	return err
 }
 
-// whatBecame waits until the only chunk's slot has come back, and says whether
-// the chunk was taken. With settled it waits for the end of its file, too, which is
-// entry 1: results of the directory before it may come alone.
+// whatBecame waits until the only chunk's slot has come back, and reports whether the chunk was accepted. With settled
+// it also waits for the end of its file, which is entry 1: results of the directory before it may arrive alone.
 func (p *puppet) whatBecame(ctx context.Context, settled bool) (back, taken bool, err error) {
 	var upto uint64
 	for err == nil && (!back || settled && upto < 2) {
@@ -219,7 +216,7 @@ func (p *puppet) whatBecame(ctx context.Context, settled bool) (back, taken bool
 	return back, taken, err
 }
 
-// push is the source's part.
+// push plays the source.
 func (p *puppet) push(ctx context.Context, o *Options, sp *spoilt) error {
 	tree, x := handTree(), whole(1, handData)
 	if sp != nil {
@@ -269,7 +266,7 @@ func (p *puppet) push(ctx context.Context, o *Options, sp *spoilt) error {
 	return p.await(ctx, wire.MsgDone)
 }
 
-// await passes over messages until one of that type.
+// await skips messages until one of that type.
 func (p *puppet) await(ctx context.Context, t wire.MsgType) error {
 	for {
 		var got wire.MsgType
@@ -299,7 +296,7 @@ func (p *puppet) post(x wire.Extent, sp *spoilt) error {
 	return err
 }
 
-// asked waits until something is wanted again.
+// asked waits until something is requested again.
 func (p *puppet) asked(ctx context.Context) error {
 	for again := false; !again; {
 		err := p.Receive(ctx, func(f *wire.Frame) error {

@@ -12,17 +12,17 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// spoiler is a source whose chunks arrive damaged. Each has as many pieces of a file
-// as a chunk may have, all at the same place in the payload.
+// spoiler is a source whose chunks arrive damaged. Each has as many pieces of a file as a chunk may have, all at the
+// same place in the payload.
 type spoiler struct {
 	*puppet
-	sent uint64 // chunks, by slot 0 alone
-	next uint64 // chunk that is no repair
+	sent uint64 // chunks, through slot 0 alone
+	next uint64 // next chunk that is no repair
 }
 
 const spoiltPieceBytes = 64 << 10
 
-// pieces are a chunk's Extents: of a part of an entry, each of zeros.
+// pieces returns a chunk's extents: of a part of an entry, each of zeros.
 func (s *spoiler) pieces(entry uint64, part int) (xs []wire.Extent) {
 	zeros := manifest.XXH3.Piece(make([]byte, spoiltPieceBytes), 0, spoiltPieceBytes, false)
 	for i := range wire.MaxExtents {
@@ -67,8 +67,8 @@ func (s *spoiler) spoilt(ctx context.Context, entry uint64, from, upto int) erro
 	return nil
 }
 
-// A source that sends all of a file damaged, and nothing of it again, fills no memory
-// with what is wanted again: no more of that is kept than an honest one leaves unsent.
+// A source that sends all of a file damaged, and nothing of it again, fills no memory with requests: the sink keeps no
+// more of them than an honest source leaves unsent.
 func TestHostileSourceOfDamage(t *testing.T) {
 	OnHost(t)
 	const most = 2*hostileSlots + 1 // chunks
@@ -93,7 +93,7 @@ func TestHostileSourceOfDamage(t *testing.T) {
 		if err := p.spoilt(ctx, 0, 0, most); err != nil {
 			return fmt.Errorf("what may be wanted again: %w", err)
 		}
-		// What has come again is not wanted any more.
+		// A request ends when the data has arrived.
 		again := wire.ChunkHeader{Repair: true, Extents: p.pieces(0, 0)}
 		if err := p.goes(ctx, again, make([]byte, spoiltPieceBytes)); err != nil {
 			return fmt.Errorf("a repair: %w", err)
@@ -101,7 +101,7 @@ func TestHostileSourceOfDamage(t *testing.T) {
 		if err := p.spoilt(ctx, 0, most, most+1); err != nil {
 			return fmt.Errorf("behind a repair: %w", err)
 		}
-		// Nor is what an entry lacks that has ended.
+		// It also ends with its entry.
 		if err := p.Ctl.Send(ctx, wire.MsgFail, wire.AppendException(nil, &wire.Exception{Entry: 0, Outcome: Failed, Text: "gone"})); err != nil {
 			return err
 		}

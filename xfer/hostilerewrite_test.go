@@ -16,8 +16,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A peer can write to a slot at any time. Where a manifest says what arrived, the bytes of
-// the file are those that were digested, whatever the peer writes meanwhile.
+// A peer can write to a slot at any time. If a manifest says what arrived, the bytes of the file are those that were
+// digested, whatever the peer writes meanwhile.
 func TestRewrittenSlots(t *testing.T) {
 	overHostile(t, func(t *testing.T, w hostileWay) {
 		w.rewriteSlots(t, Client{TCP: w.provider, Verbs: w.provider}, Options{})
@@ -30,7 +30,7 @@ func (w hostileWay) rewriteSlots(t *testing.T, c Client, o Options) {
 	const pieces = 8
 	tries, step := 48, 100*time.Microsecond
 	if w.slow > 1 {
-		tries, step = 16, 25*time.Millisecond // where processors are emulated, copying takes longest
+		tries, step = 16, 25*time.Millisecond // if processors are emulated, copying takes longest
 	}
 	random := rand.NewChaCha8([32]byte{})
 	r := rewriter{honest: make([]byte, pieces*manifest.DefaultPieceBytes), other: make([]byte, pieces*manifest.DefaultPieceBytes)}
@@ -80,14 +80,12 @@ func (w hostileWay) rewriteSlots(t *testing.T, c Client, o Options) {
 // rewriter is a source of one file in one chunk.
 type rewriter struct {
 	honest, other []byte
-	// after is when the rewriting begins, from when the chunk was sent on. A rewriter that
-	// spares the chunk leaves it as it is.
+	// after is the delay from sending the chunk to rewriting it. A rewriter that spares the chunk leaves it unchanged.
 	after  time.Duration
 	spares bool
 }
 
-// serve sends the chunk and rewrites it, until the sink has settled the file or wants
-// the chunk again.
+// serve sends the chunk and rewrites it, until the sink has settled the file or requests the chunk again.
 func (r *rewriter) serve(ctx context.Context, p *puppet) error {
 	size := int64(len(r.honest))
 	if err := p.announce(ctx, fileOf(len(r.honest))); err != nil {
@@ -131,7 +129,7 @@ func (r *rewriter) serve(ctx context.Context, p *puppet) error {
 	return nil
 }
 
-// overwrite writes to a slot by way of another slot of this end, and says nothing of it.
+// overwrite writes to a slot from another slot of this end, without an announcement.
 func (p *puppet) overwrite(slot, by int, payload []byte) error {
 	copy(p.Link.Ring.Slot(by), payload)
 	_, err := p.Ctl.Lane.Conn.Post([]rdma.WR{

@@ -14,7 +14,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// forger has a queue pair of a session, and what is sealed for it, in hand.
+// forger holds a queue pair of a session and messages sealed for it.
 type forger struct {
 	*intruder
 	*firstConn
@@ -29,7 +29,7 @@ func (i *intruder) forger() *forger {
 	return f
 }
 
-// sealed is a heartbeat, which may come at any time.
+// sealed returns a heartbeat, which may come at any time.
 func (f *forger) sealed() []byte {
 	var b [wire.FrameBytes]byte
 	wire.PutFrame(b[:], wire.MsgHeartbeat, 0, 0)
@@ -45,7 +45,7 @@ func (f *forger) post(msgs ...[]byte) {
 	}
 }
 
-// heard is the first message of the server, as it came.
+// heard returns the first message of the server, unchanged.
 func (f *forger) heard() []byte {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(f.Context(), rdmatest.Stretch(f.w.slow*10*time.Second))
@@ -61,8 +61,7 @@ func (f *forger) heard() []byte {
 	}
 }
 
-// A message that was repeated, moved, changed or made up ends its session, at
-// the first such.
+// A message that was repeated, moved, changed or forged ends its session, at the first one.
 func TestHostileSeals(t *testing.T) { overHostile(t, testHostileSeals) }
 
 func testHostileSeals(t *testing.T, w hostileWay) {

@@ -17,7 +17,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// taker is a sink by hand: it lets chunks come, and does nothing with them.
+// taker is a sink by hand: it accepts chunks, and does nothing with them.
 type taker struct{ arrived chan struct{} }
 
 func (*taker) Done(*link.Link, uint64)        {}
@@ -32,8 +32,8 @@ func (k *taker) Immediate(*link.Link, uint32) error {
 	return nil
 }
 
-// sinkMessages are what a sink may say to a source that has two files in one
-// chunk, and when: before its ring, or when the chunk is there.
+// sinkMessages are the messages that a sink may send to a source that has two files in one chunk, and when: before its
+// ring, or after the chunk has arrived.
 func sinkMessages() map[string]struct {
 	t      wire.MsgType
 	body   []byte
@@ -63,8 +63,8 @@ func sinkMessages() map[string]struct {
 	}
 }
 
-// Every field of what a sink says, out of range: the source's session ends by an
-// error, at the latest when the sink hangs up, and the server serves the next.
+// Every field of a sink's messages, out of range: the source's session ends with an error, at the latest when the sink
+// hangs up, and the server serves the next.
 func TestHostileSinkFields(t *testing.T) { overHostile(t, testHostileSinkFields) }
 
 func testHostileSinkFields(t *testing.T, w hostileWay) {
@@ -76,7 +76,7 @@ func testHostileSinkFields(t *testing.T, w hostileWay) {
 	}
 	step := 7
 	switch {
-	case w.name != "tcp": // what is read is the same, and comes slowly
+	case w.name != "tcp": // what is read is the same, and arrives slowly
 		step = 163
 	case testing.Short():
 		step = 41
@@ -126,8 +126,7 @@ func testHostileSinkFields(t *testing.T, w hostileWay) {
 	}
 }
 
-// takeChunk is a sink that says something before its ring, or when a chunk has
-// come, and then only listens.
+// takeChunk is a sink that sends something before its ring, or after a chunk has arrived, and then only receives.
 func takeChunk(ctx context.Context, s *flow.Session, before bool, say func() error) error {
 	k := &taker{make(chan struct{}, 1)}
 	var r link.Role = k

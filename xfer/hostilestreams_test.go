@@ -22,8 +22,7 @@ func pieceOf(off int64, data []byte, flags uint16) wire.Extent {
 	return wire.Extent{Off: off, Length: int64(len(data)), Flags: flags, Digest: manifest.XXH3.Piece(data, uint64(off)/manifest.DefaultPieceBytes, manifest.DefaultPieceBytes, false)}
 }
 
-// Whatever a source says of a stream, nothing is published that has not come to
-// its end as it should.
+// Whatever a source says about a stream, only a stream that ended properly is published.
 func TestHostileStream(t *testing.T) {
 	OnHost(t)
 	const piece = manifest.DefaultPieceBytes
@@ -132,8 +131,7 @@ func (k *kept) String() string {
 	return k.got.String()
 }
 
-// Whatever a server sends for a stream, only pieces that have their digests are
-// written, each in its place.
+// Whatever a server sends for a stream, only pieces that match their digests are written, each in its place.
 func TestHostileServerOfAStream(t *testing.T) {
 	OnHost(t)
 	rdmatest.BesideOthers(t)
@@ -194,7 +192,7 @@ func TestHostileServerOfAStream(t *testing.T) {
 						return err
 					}
 				}
-				// What is left may be an end of a kind.
+				// The remaining cases may look like an end.
 				return p.Ctl.Send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, uint64(len(tc.entries))))
 			})
 			out := &kept{}
@@ -203,7 +201,7 @@ func TestHostileServerOfAStream(t *testing.T) {
 			defer cancel()
 			o := Options{Transport: "tcp", Slots: hostileSlots, Timeouts: shortTimeouts(), Report: func(e Event) {
 				if told.WriteString(e.Text); tc.err == nil && e.Kind == EventFile {
-					cancel() // the source says no more
+					cancel() // the source sends nothing more
 				}
 			}}
 			c := Client{TCP: tcp.New()}

@@ -29,8 +29,7 @@ func byTCP() hostileWay {
 	return hostileWay{"tcp", tcp.New(), netip.MustParseAddr("127.0.0.1"), 1}
 }
 
-// hostileWays are TCP, or where GDRCP_TEST_RDMA names devices, as in the bed,
-// these.
+// hostileWays are TCP, or the devices that GDRCP_TEST_RDMA names, as in the bed.
 func hostileWays(t *testing.T) (all []hostileWay) {
 	t.Helper()
 	list := os.Getenv("GDRCP_TEST_RDMA")
@@ -47,8 +46,8 @@ func hostileWays(t *testing.T) (all []hostileWay) {
 	return all
 }
 
-// overHostile runs a test on TCP; or on the device that the seed picks, or on none; on all
-// of them where all combinations are wanted.
+// overHostile runs a test on TCP, or on the device that the seed picks, or on none; if all combinations are wanted, on
+// all of them.
 func overHostile(t *testing.T, test func(t *testing.T, w hostileWay)) {
 	all := hostileWays(t)
 	if os.Getenv("GDRCP_TEST_FULL") != "1" {
@@ -60,8 +59,7 @@ func overHostile(t *testing.T, test func(t *testing.T, w hostileWay)) {
 	}
 }
 
-// run runs one case of a suite: with -short, and with a seed, which the bed sets, a
-// sample of them.
+// run runs one case of a suite. With -short, and with a seed, which the bed sets, it runs a sample of them.
 func (w hostileWay) run(t *testing.T, name string, test func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) {
 		rdmatest.SkipUnlessPicked(t)
@@ -76,7 +74,7 @@ func (w hostileWay) timeouts() link.Timeouts {
 	return o
 }
 
-// serve serves a temporary root and tells how each session ended.
+// serve serves a temporary root and reports how each session ended.
 func (w hostileWay) serve(t *testing.T, change ...func(*ServerConfig)) (root string, at netip.AddrPort, ends chan SessionEnd) {
 	t.Helper()
 	root = t.TempDir()
@@ -84,7 +82,7 @@ func (w hostileWay) serve(t *testing.T, change ...func(*ServerConfig)) (root str
 	cfg := ServerConfig{Keys: OneKey(testKey, Admission{Root: DirRoot(root)}), Timeouts: w.timeouts(), Log: func(e SessionEnd) {
 		select {
 		case ends <- e:
-		default: // nobody looks at so many
+		default: // nobody reads so many
 		}
 	}}
 	for _, c := range change {
@@ -94,7 +92,7 @@ func (w hostileWay) serve(t *testing.T, change ...func(*ServerConfig)) (root str
 	return root, addr, ends
 }
 
-// running is a server that serves until the test ends.
+// running returns a server that serves until the test ends.
 func (w hostileWay) running(t *testing.T, cfg ServerConfig) (v *Server, addr netip.AddrPort) {
 	t.Helper()
 	v = NewServer(cfg)
@@ -116,14 +114,14 @@ func (w hostileWay) running(t *testing.T, cfg ServerConfig) (v *Server, addr net
 	return v, addr
 }
 
-// options are a client's.
+// options returns a client's options.
 func (w hostileWay) options() *Options {
 	o := Options{Slots: hostileSlots, Transport: w.provider.Name(), Recursive: true, Links: true, Timeouts: w.timeouts()}
 	o.complete()
 	return &o
 }
 
-// endpoint is the server that listens at addr.
+// endpoint returns the server that listens at addr.
 func (w hostileWay) endpoint(addr netip.AddrPort) Endpoint {
 	ep := endpointAt(addr)
 	if w.provider.Name() == "verbs" {
@@ -132,7 +130,7 @@ func (w hostileWay) endpoint(addr netip.AddrPort) Endpoint {
 	return ep
 }
 
-// device is the device here that reaches addr.
+// device returns the local device that reaches addr.
 func (w hostileWay) device(t testing.TB, addr netip.AddrPort) string {
 	t.Helper()
 	if w.provider.Name() == "tcp" {
@@ -149,7 +147,7 @@ func shortTimeouts() link.Timeouts {
 	return link.Timeouts{Handshake: rdmatest.Stretch(5 * time.Second), Heartbeat: 100 * time.Millisecond, Silence: rdmatest.Stretch(5 * time.Second), Linger: 100 * time.Millisecond}
 }
 
-// hostileServer serves a temporary root and tells how each session ended.
+// hostileServer serves a temporary root and reports how each session ended.
 func hostileServer(t *testing.T, change ...func(*ServerConfig)) (root string, at netip.AddrPort, ends chan SessionEnd) {
 	t.Helper()
 	return byTCP().serve(t, change...)

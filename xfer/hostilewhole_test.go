@@ -14,15 +14,15 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Whatever a source says of its tree, none gets its name with what an earlier copy left in
-// it and this one does not have.
+// Whatever a source claims about its tree, a tree never gets its name with entries that an earlier copy left in it and
+// that this copy does not have.
 func TestHostileSourceOfAWholeTree(t *testing.T) {
 	OnHost(t)
 	elsewhere := dirAt(".")
 	elsewhere.Elsewhere = true
 	for name, c := range map[string]struct {
 		entries []wire.AnnouncedEntry
-		skipped string // what the source says it leaves out
+		skipped string // what the source claims to leave out
 	}{
 		"no tree":                               {nil, ""},
 		"a tree on another file system":         {[]wire.AnnouncedEntry{elsewhere}, ""},
@@ -78,7 +78,7 @@ func asWhole(h *wire.Hello) {
 	h.Terms.Flags |= wire.FlagRecursive | wire.FlagItself | wire.FlagWhole
 }
 
-// leaveTree leaves the file f of a copy of a tree that was not to its end.
+// leaveTree leaves the file f of a copy of a tree that was not completed.
 func leaveTree(t *testing.T, root string, addr netip.AddrPort, ends <-chan SessionEnd) {
 	t.Helper()
 	enough := errors.New("enough")
@@ -102,8 +102,8 @@ func leaveTree(t *testing.T, root string, addr netip.AddrPort, ends <-chan Sessi
 	}
 }
 
-// What an older copy left in the staging directory does not pass for what an earlier try of
-// this one has settled.
+// A file that an older copy left in the staging directory does not pass for one that an earlier attempt of this copy
+// has settled.
 func TestStaleFileIsNotSettled(t *testing.T) {
 	OnHost(t)
 	for name, flags := range map[string]uint64{"with times": wire.FlagTimes, "without": 0} {

@@ -15,7 +15,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// sinkOf is a sink that writes to dir by those terms, with a store of its own.
+// sinkOf returns a sink that writes to dir under those terms, with a store of its own.
 func sinkOf(t *testing.T, dir string, terms wire.Terms) *sink {
 	t.Helper()
 	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: dir})
@@ -32,7 +32,7 @@ func sinkOf(t *testing.T, dir string, terms wire.Terms) *sink {
 	}
 }
 
-// comparedEntry is an announced file of that size, which is compared with what the sink has.
+// comparedEntry returns an announced file of that size, which is compared with the sink's.
 func comparedEntry(k *sink, path string, size int64) *sinkEntry {
 	e := &sinkEntry{}
 	e.Entry = manifest.Entry{Type: manifest.File, Path: path, Size: size, Mode: 0o644}
@@ -41,8 +41,8 @@ func comparedEntry(k *sink, path string, size int64) *sinkEntry {
 	return e
 }
 
-// Two copies in place to one file exclude each other: what was compared before this one had
-// the file's lock must not count as what the file holds once it has.
+// Two copies in place to one file exclude each other: a comparison from before this copy had the file's lock must not
+// count afterwards.
 func TestInPlaceComparesUnderItsLock(t *testing.T) {
 	const piece = 64 << 10
 	dir := t.TempDir()
@@ -81,7 +81,7 @@ func TestInPlaceComparesUnderItsLock(t *testing.T) {
 			t.Fatalf("piece %d: %v, %v", i, good, err)
 		}
 	}
-	// The other copy writes on, and ends.
+	// The other copy writes more, and ends.
 	if _, err := other.WriteAt(bytes.Repeat([]byte("z"), piece), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestInPlaceComparesUnderItsLock(t *testing.T) {
 		if e.problem == nil {
 			t.Fatal("neither complete nor failed")
 		}
-		return // an entry that fails is told
+		return // the failure of an entry is reported
 	}
 	if err := k.store.Publish([]*chunker.Temp{e.temp})[0]; err != nil {
 		return // likewise
@@ -107,8 +107,8 @@ func TestInPlaceComparesUnderItsLock(t *testing.T) {
 	}
 }
 
-// Pieces of a file that gets longer in place land in any order. While some are missing the
-// file is shorter than the source's: the same command would take it for complete else.
+// Pieces of a file that grows in place are written in any order. While some are missing the file is shorter than the
+// source's. Otherwise the same command would take it for complete.
 func TestInPlaceIsShorterUntilItIsWhole(t *testing.T) {
 	const piece = 64 << 10
 	dir := t.TempDir()
@@ -153,7 +153,7 @@ func TestInPlaceIsShorterUntilItIsWhole(t *testing.T) {
 	}
 }
 
-// TestInPlaceWithAHoleAtTheEnd: also a hole leaves the last byte for later.
+// TestInPlaceWithAHoleAtTheEnd: a hole also leaves the last byte for later.
 func TestInPlaceWithAHoleAtTheEnd(t *testing.T) {
 	const piece = 64 << 10
 	dir := t.TempDir()
@@ -187,8 +187,8 @@ func TestInPlaceWithAHoleAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestInPlaceOfAnEmptyFile: the file that it is written into may have come since the sink
-// looked. It gets empty, too.
+// TestInPlaceOfAnEmptyFile: the file that it is written into may have appeared since the sink looked. It becomes empty,
+// too.
 func TestInPlaceOfAnEmptyFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")

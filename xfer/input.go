@@ -14,21 +14,19 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// streamSource reads a stream ahead of the chunks that it is cut into, into private
-// memory. The stream cannot be read again, and a chunk that was damaged on the way must
-// be sent again from somewhere. The memory has a buffer for each chunk that may be
-// under way, and two more for those that are read and filled meanwhile.
+// streamSource reads a stream, ahead of the chunks that it is cut into, into private memory. The stream cannot be read
+// again, but a chunk that was damaged on the way must be sent again from somewhere. The memory has a buffer for each
+// chunk that may be in flight, and two more for those that are read and filled meanwhile.
 type streamSource struct {
 	src *source
 	in  Input
 	mem []byte // the buffers, outside the Go heap
-	// Begun says that bytes may have been read.
+	// begun says that bytes may have been read.
 	begun bool
-	// bytes is how much of the stream goes into each chunk but the last. It is a whole
-	// number of pieces.
+	// bytes is how much of the stream goes into each chunk but the last. It is a whole number of pieces.
 	bytes int64
 
-	// Guarded by the chunkSender's mu.
+	// The Sender's lock guards these.
 	free []int         // buffers; the one used last is on top
 	read []streamChunk // in order, not cut yet
 	held map[int64]int // buffers of chunks that have not ended, by their place in the stream
@@ -42,7 +40,7 @@ type streamChunk struct {
 	last   bool
 }
 
-// streamBuffers is how many buffers a stream has.
+// streamBuffers is the number of buffers of a stream.
 func streamBuffers(slots int) int { return slots + 2 }
 
 func newStreamSource(s *source, in Input) *streamSource {
@@ -66,7 +64,7 @@ func (t *streamSource) release() error {
 
 func (t *streamSource) buffer(i int) []byte { return t.mem[int64(i)*t.bytes:][:t.bytes:t.bytes] }
 
-// announceStream tells the sink of the only entry.
+// announceStream announces the only entry to the sink.
 func (s *source) announceStream(ctx context.Context) error {
 	e := &srcEntry{}
 	e.AnnouncedEntry = streamEntry(s.Session.Terms.Name, time.Now().UnixNano())
@@ -76,8 +74,8 @@ func (s *source) announceStream(ctx context.Context) error {
 	return a.finish()
 }
 
-// readStream reads the stream to its end, as far ahead as there are buffers. It begins when both
-// ends have their rings: before, another attempt may take the stream.
+// readStream reads the stream to its end, as far ahead as there are buffers. It begins when both ends have their rings:
+// until then, another attempt may still read the stream.
 func (t *streamSource) readStream(ctx context.Context) (err error) {
 	if err := t.src.awaitRings(ctx); err != nil {
 		return err
@@ -105,7 +103,7 @@ func (t *streamSource) readStream(ctx context.Context) (err error) {
 	return nil
 }
 
-// takeBuffer waits for a buffer that no chunk needs any more.
+// takeBuffer waits for a free buffer.
 func (t *streamSource) takeBuffer(ctx context.Context) (int, error) {
 	s := t.src
 	s.sender.Mu.Lock()
@@ -121,8 +119,8 @@ func (t *streamSource) takeBuffer(ctx context.Context) (int, error) {
 	return b, nil
 }
 
-// awaitBufferLocked waits until something has changed. The time counts as what the chunks in most
-// buffers wait for. There are more buffers than slots, so pack counts none for a stream.
+// awaitBufferLocked waits until something has changed. The time counts for the reason why the chunks in most buffers
+// wait. There are more buffers than slots, so pack counts none for a stream.
 func (t *streamSource) awaitBufferLocked() {
 	o, stage := t.src.sender, stat.Slots
 	if o.Under > len(t.held)/2 {
@@ -135,9 +133,9 @@ func (t *streamSource) awaitBufferLocked() {
 	}
 }
 
-// readChunk fills mem with ahead, the bytes that were read before, and with the bytes
-// that follow. It then reads one byte more: the digest of a piece depends on whether
-// the piece is the whole stream, and the end is told with the last piece.
+// readChunk fills mem with ahead, the bytes that were read before, and with the bytes that follow. It then reads one
+// byte more: the digest of a piece depends on whether the piece is the whole stream, and the last piece carries the
+// end.
 func readChunk(in io.Reader, mem, ahead []byte) (n int64, last bool, next []byte, err error) {
 	at := copy(mem, ahead)
 	m, err := readWhole(in, mem[at:])
@@ -152,8 +150,8 @@ func readChunk(in io.Reader, mem, ahead []byte) (n int64, last bool, next []byte
 	return n, false, next, err
 }
 
-// readWhole fills b. io.EOF says that the reader has no more, after n bytes. Unlike the
-// functions of package io, readWhole takes no other error for an end.
+// readWhole fills b. io.EOF says that the reader has no more, after n bytes. Unlike the functions of package io,
+// readWhole treats no other error as an end.
 func readWhole(in io.Reader, b []byte) (n int, err error) {
 	for empty := 0; n < len(b); {
 		m, err := in.Read(b[n:])
@@ -174,7 +172,7 @@ func readWhole(in io.Reader, b []byte) (n int, err error) {
 // maxEmptyReads is how often in a row a reader may return no bytes.
 const maxEmptyReads = 100
 
-// Read implements io.Reader. It counts every byte that comes as progress.
+// Read implements io.Reader. It counts every byte that arrives as progress.
 func (t *streamSource) Read(b []byte) (int, error) {
 	n, err := t.in.Read(b)
 	if n > 0 {
@@ -183,7 +181,7 @@ func (t *streamSource) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// ready hands a part of the stream to the packer.
+// ready passes a part of the stream to the packer.
 func (t *streamSource) ready(c streamChunk) {
 	s := t.src
 	s.tally.AddTotal(c.length)
@@ -200,8 +198,8 @@ func (t *streamSource) ready(c streamChunk) {
 // streamSource, it is always true.
 func (t *streamSource) hasNextLocked() bool { return t == nil || len(t.read) > 0 }
 
-// cutStream makes a chunk of the next part of the stream. The chunk stays empty where the
-// sink has given the stream up meanwhile.
+// cutStream makes a chunk of the next part of the stream. The chunk remains empty if the sink has given the stream up
+// meanwhile.
 func (s *source) cutStream(c *outChunk) {
 	s.sender.Mu.Lock()
 	defer s.sender.Mu.Unlock()
@@ -212,7 +210,7 @@ func (s *source) cutStream(c *outChunk) {
 	next := t.read[0]
 	t.read = t.read[:copy(t.read, t.read[1:])]
 	if e.failed() != nil {
-		// Send no more data of the entry: one extent tells the sink its end.
+		// Send no more data of the entry: one extent announces its end to the sink.
 		next.length, next.last = 0, true
 	}
 	t.held[next.off/t.bytes] = next.buffer
@@ -239,7 +237,7 @@ func (t *streamSource) readAt(buf []byte, off int64) error {
 	return nil
 }
 
-// endedLocked gives back the buffer of a chunk that nobody needs any more.
+// endedLocked gives back the buffer of a chunk that is no longer needed.
 func (t *streamSource) endedLocked(c *outChunk) {
 	if t == nil || len(c.Extents) == 0 {
 		return

@@ -13,7 +13,7 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// Holes of a file are zeros in a stream, and a manifest is written beside one.
+// Holes of a file are zeros in a stream, and a manifest is written with one.
 func TestStreamOfASparseFile(t *testing.T) {
 	w := tcpWay(t)
 	s := serve(t, w)
@@ -61,7 +61,7 @@ func TestStreamOfASparseFile(t *testing.T) {
 	}
 }
 
-// A file that changes while it is streamed makes the copy a partial one.
+// If a file changes while it is streamed, the copy is a partial one.
 func TestStreamOfAChangingFile(t *testing.T) {
 	w := tcpWay(t)
 	s := serve(t, w)

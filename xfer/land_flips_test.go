@@ -17,30 +17,28 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// flipGap is how many chunks lie between two that are damaged, at least. With two slots
-// a chunk that is sent again goes before that many others, so no chunk is damaged twice.
+// flipGap is the least number of chunks between two that are damaged. With two slots a chunk that is sent again goes
+// before that many others, so no chunk is damaged twice.
 const flipGap = 6
 
-// flipper turns over one bit in some of the chunks of a copy, in the memory of one end or
-// on the way.
+// flipper flips one bit in some of the chunks of a copy, in the memory of one end or on the way.
 type flipper struct {
 	mu  sync.Mutex
 	rng *rand.Rand
-	// rings are what the end has registered for this copy: its payload slots, then its
-	// header slots.
+	// rings are the registrations of the end for this copy: its payload slots, then its header slots.
 	rings           [][]byte
 	chunks, due     int
 	flipped, wanted int
 }
 
-// begin makes the flipper ready for another copy.
+// begin prepares the flipper for another copy.
 func (f *flipper) begin() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.rings, f.flipped, f.chunks, f.due = nil, 0, 0, 1
 }
 
-// register keeps the memory of a ring that is registered.
+// register records the memory of a registered ring.
 func (f *flipper) register(what rdma.Region, _ rdma.Access) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,12 +58,12 @@ func (f *flipper) turnLocked() bool {
 	return true
 }
 
-// flipLocked turns over one bit of n bytes of a ring.
+// flipLocked flips one bit of n bytes of a ring.
 func (f *flipper) flipLocked(ring, from, n int) {
 	f.rings[ring][from+f.rng.IntN(n)] ^= 1 << f.rng.IntN(8)
 }
 
-// inSourceSlot damages a payload in the source's slot, behind its digest.
+// inSourceSlot damages a payload in the source's slot, after its digest.
 func (f *flipper) inSourceSlot(p rdmatest.Posted) (int, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -75,7 +73,7 @@ func (f *flipper) inSourceSlot(p rdmatest.Posted) (int, bool) {
 	return 0, false
 }
 
-// onTheWay damages a payload that travels.
+// onTheWay damages a payload in transit.
 func (f *flipper) onTheWay(p rdmatest.Posted) (int, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -96,8 +94,8 @@ func (f *flipper) inPlacement(p rdmatest.Posted) (int, bool) {
 	return 0, false
 }
 
-// inSinkSlot damages a payload in the sink's slot, before the sink learns that it is
-// there. Every payload fills its slot.
+// inSinkSlot damages a payload in the sink's slot, before the sink knows that it has arrived. Every payload fills its
+// slot.
 func (f *flipper) inSinkSlot(c rdma.Completion) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,7 +106,7 @@ func (f *flipper) inSinkSlot(c rdma.Completion) time.Duration {
 	return 0
 }
 
-// flipCount is how many bits are turned over in each place.
+// flipCount is how many bits are flipped in each place.
 func flipCount(w way) int {
 	full := os.Getenv("GDRCP_TEST_FULL") == "1"
 	switch {
@@ -124,9 +122,8 @@ func flipCount(w way) int {
 	return 30
 }
 
-// TestEveryFlippedBitIsFound turns over bits in a copy's memory and on the way: each is
-// found, the chunk is sent again, and the right bytes arrive. GDRCP_TEST_FULL=1 turns over
-// 1000 in each place.
+// TestEveryFlippedBitIsFound flips bits in a copy's memory and on the way: each is found, the chunk is sent again, and
+// the right bytes arrive. GDRCP_TEST_FULL=1 flips 1000 in each place.
 func TestEveryFlippedBitIsFound(t *testing.T) { over(t, testEveryFlippedBitIsFound) }
 
 func testEveryFlippedBitIsFound(t *testing.T, w way) {
@@ -147,7 +144,7 @@ func testEveryFlippedBitIsFound(t *testing.T, w way) {
 	} {
 		t.Run(place.name, func(t *testing.T) {
 			if w.slow > 1 {
-				// Over an emulated device copies take their time.
+				// Over an emulated device copies are slow.
 				if !rdmatest.InSample(t.Name()) {
 					t.Skip("is not in the sample of " + rdmatest.Seed)
 				}
@@ -168,7 +165,7 @@ func testEveryFlippedBitIsFound(t *testing.T, w way) {
 	}
 }
 
-// flippedCopies copies a file in which f turns over bits, by each kind of session.
+// flippedCopies copies a file while f flips bits, by each kind of session.
 func flippedCopies(t *testing.T, w way, f *flipper, push bool, source, sink rdmatest.Faults) {
 	at, client := w, source
 	if push {

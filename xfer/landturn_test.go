@@ -14,8 +14,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// What a worker waits for behind a direct write, until a processor is free for it, is no time of
-// the disk: a ring would grow for it.
+// A worker's wait for a free processor after a direct write does not count as disk time: otherwise more slots would be
+// used for it.
 func TestWaitForTurnIsNoTimeOfTheDisk(t *testing.T) {
 	const piece, pieces, busy = 1 << 20, 16, 400 * time.Millisecond
 	terms := wire.Terms{PieceBytes: piece, ChunkBytes: piece, Hash: manifest.XXH3, Slots: 4}
@@ -26,7 +26,7 @@ func TestWaitForTurnIsNoTimeOfTheDisk(t *testing.T) {
 	defer k.failEntry(e, Failed, errors.New("the test is over"))
 	data := bytes.Repeat([]byte("a"), piece)
 	bytesOf := func(*sinkEntry, int) ([]byte, bool) {
-		time.Sleep(20 * time.Millisecond) // the other comes to wait meanwhile
+		time.Sleep(20 * time.Millisecond) // the other begins to wait meanwhile
 		return data, true
 	}
 	one := make(flow.Turns, 1)
@@ -34,7 +34,7 @@ func TestWaitForTurnIsNoTimeOfTheDisk(t *testing.T) {
 	w.turn.Take()
 	go func() {
 		other := &flow.Turn{Turns: one}
-		other.Take() // when the writer leaves its turn
+		other.Take() // when the writer gives up its turn
 		time.Sleep(busy)
 		other.Leave()
 	}()

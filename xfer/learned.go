@@ -15,28 +15,28 @@ import (
 	"gdrcp/xfer/internal/flow"
 )
 
-// learned is what the attempts of a copy have learned about its RDMA devices. The next attempt
-// tries last what has failed. If all has failed, it uses TCP. The zero value knows nothing.
+// learned records what the attempts of a copy have learned about its RDMA devices. The next attempt uses failed devices
+// last. If all have failed, it uses TCP. The zero value is empty.
 type learned struct {
-	// here and there count the failures of devices here, and of addresses of the server.
+	// here and there count the failures of local devices, and of addresses of the server.
 	here  map[string]int
 	there map[netip.Addr]int
-	// rings counts the attempts that ended because an end could not make its ring, hangups
-	// those that the server ended before data came through, and paths all others.
+	// rings counts the attempts that ended because an end could not make its ring, hangups those that the server ended
+	// before data arrived, and paths all others.
 	rings, hangups, paths int
-	// Over says that TCP comes next, because of why. next is what the next attempt does that
-	// the last one did not do, or empty.
+	// over says that TCP is next, because of why. next is what the next attempt does differently from the last one, or
+	// empty.
 	over bool
 	why  error
 	next string
 }
 
 const (
-	// earlyBytes bounds what an attempt may have copied to count as failed: an RDMA device that
-	// has carried more is one that works, and lost its connection.
+	// earlyBytes bounds what an attempt that counts as failed may have copied: an RDMA device that has carried more
+	// works, and has lost its connection.
 	earlyBytes = 64 << 20
-	// mostPaths and mostRings are how many attempts may fail before TCP comes: two devices are
-	// tried, and one of them with a smaller ring.
+	// mostPaths and mostRings are how many attempts may fail before TCP is used: two devices are tried, and one of them
+	// with a smaller ring.
 	mostPaths = 2
 	mostRings = 3
 )
@@ -45,8 +45,8 @@ const (
 type attemptFault uint8
 
 const (
-	faultOther attemptFault = iota // nothing that another device would do better
-	faultRing                      // of this end
+	faultOther attemptFault = iota // nothing that another device could avoid
+	faultRing                      // this end's
 	faultFarRing
 	faultHangup // the server may have been stopped
 	faultPath   // between the devices, or in them
@@ -77,7 +77,7 @@ func attemptFaultOf(err error) attemptFault {
 	return faultOther
 }
 
-// learn takes the end of an attempt. It may be called on nil.
+// learn evaluates the end of an attempt. It may be called on nil.
 func (t *Tries) learn(c *Client, d *firstConn, s *flow.Session, role conversation, err error, o *Options) {
 	if t == nil {
 		return
@@ -93,7 +93,7 @@ func (t *Tries) learn(c *Client, d *firstConn, s *flow.Session, role conversatio
 	device, addr := failedRail(d, s, err)
 	others := c.otherWays(d, device, addr, o)
 	if IsLockedMemory(err) {
-		others = otherRails{} // the limit is that of every device
+		others = otherRails{} // the limit applies to every device
 	}
 	l.charge(fault, device, addr)
 	l.why = fmt.Errorf("%s failed: %w", device, err)
@@ -118,11 +118,11 @@ func (t *Tries) learn(c *Client, d *firstConn, s *flow.Session, role conversatio
 	if t.once && l.next != "" && !t.mayBeginAnew(role, o) {
 		l.next = ""
 	}
-	l.over = l.over && mayUseTCP // or nothing would be left, as by a server that only RDMA reaches
+	l.over = l.over && mayUseTCP // or nothing would be left, for example with a server that only RDMA reaches
 }
 
-// IsLockedMemory reports whether the limit on locked memory, at either end, did not allow the
-// ring. What another host says of that has no class of its own, but words.
+// IsLockedMemory reports whether the limit on locked memory, at either end, did not allow the ring. The report of
+// another host has no class of its own, and is recognized by its words.
 func IsLockedMemory(err error) bool {
 	var remote *RemoteError
 	return errors.Is(err, rdma.ErrLockedMemory) || errors.As(err, &remote) && strings.Contains(remote.Text, rdma.ErrLockedMemory.Error())
@@ -133,8 +133,8 @@ func (o *Options) mayFallBack() bool {
 	return o.Transport == "auto" && !o.needsVerbs() && o.Rail == "" && o.RemoteRail == ""
 }
 
-// failedRail returns the device here, and the server's address, of the rail that an attempt
-// failed by: its first one, unless the error names another.
+// failedRail returns the local device, and the server's address, of the rail by which an attempt failed: its first one,
+// unless the error names another.
 func failedRail(d *firstConn, s *flow.Session, err error) (device string, addr netip.Addr) {
 	device, addr = d.link.Device, d.conn.Remote().Addr()
 	var op *rdma.OpError
@@ -147,7 +147,7 @@ func failedRail(d *firstConn, s *flow.Session, err error) (device string, addr n
 	return device, addr
 }
 
-// otherRails are the devices here and the addresses of the server besides those that failed.
+// otherRails are the local devices and the addresses of the server besides those that failed.
 type otherRails struct {
 	here  []string
 	there []netip.Addr
@@ -191,8 +191,8 @@ func (l *learned) charge(fault attemptFault, device string, addr netip.Addr) {
 	}
 }
 
-// compare reports whether there is another device at the end that failed, or at either, and
-// whether one of them has not failed yet.
+// compare reports whether there is another device at the end that failed, or at either, and whether one of them has not
+// failed yet.
 func (l *learned) compare(fault attemptFault, w otherRails) (hasOther, hasUntried bool) {
 	if fault != faultFarRing {
 		hasOther = len(w.here) > 0
@@ -205,8 +205,8 @@ func (l *learned) compare(fault attemptFault, w otherRails) (hasOther, hasUntrie
 	return hasOther, hasUntried
 }
 
-// NextWay says what the next attempt does other than the last one, which has failed for a
-// device or a path: then it makes sense whatever the error was. It is empty for other errors.
+// NextWay says what the next attempt does differently from the last one, which has failed because of a device or a
+// path. Then another attempt makes sense whatever the error was. It is empty for other errors.
 func (t *Tries) NextWay() string {
 	if t == nil {
 		return ""
@@ -214,7 +214,7 @@ func (t *Tries) NextWay() string {
 	return t.learned.next
 }
 
-// noVerbs says why earlier attempts leave only TCP. It is nil if they do not.
+// noVerbs returns why earlier attempts leave only TCP, or nil if they do not.
 func (t *Tries) noVerbs(o *Options) error {
 	if t == nil || !t.learned.over || !o.mayFallBack() {
 		return nil
@@ -222,7 +222,7 @@ func (t *Tries) noVerbs(o *Options) error {
 	return t.learned.why
 }
 
-// avoids reports whether an attempt failed by a device here or an address of the server.
+// avoids reports whether an attempt failed by a local device or an address of the server.
 func (t *Tries) avoids(device string, addr netip.Addr) bool { return t.failures(device, addr) > 0 }
 
 func (t *Tries) failures(device string, addr netip.Addr) int {
@@ -232,9 +232,8 @@ func (t *Tries) failures(device string, addr netip.Addr) int {
 	return t.learned.here[device] + t.learned.there[addr]
 }
 
-// shrinksRing reports whether the ends are to make a smaller ring over the rail of an attempt,
-// if they cannot make one of all slots: no other is left to try, or another attempt cannot be
-// made.
+// shrinksRing reports whether the ends may make a smaller ring over the rail of an attempt, if they cannot make one of
+// all slots: there is no other rail left to try, or no other attempt can be made.
 func (t *Tries) shrinksRing(c *Client, d *firstConn, o *Options) bool {
 	if t == nil || d.link.Transport != "verbs" {
 		return true
@@ -247,8 +246,8 @@ func (t *Tries) shrinksRing(c *Client, d *firstConn, o *Options) bool {
 	return !hasUntried
 }
 
-// failedLast puts the ways last that earlier attempts have failed by. Devices that the kernel
-// does not choose for an address, but which are in its network, come as well.
+// failedLast moves the ways by which earlier attempts have failed to the end. It adds devices that the kernel does not
+// choose for an address, but which are in its network.
 func (c *Client) failedLast(ctx context.Context, ways []dialTarget, o *Options) []dialTarget {
 	if o.Tries == nil || len(o.Tries.learned.here)+len(o.Tries.learned.there) == 0 {
 		return ways

@@ -20,8 +20,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// narrowNICs are of twoNICs those that are named. Some register at most so many bytes at once, and
-// with a negative number cannot be opened.
+// narrowNICs are the named ones of twoNICs. Some can register at most so many bytes at a time; those with a negative
+// number cannot be opened.
 type narrowNICs struct {
 	twoNICs
 	names   []string
@@ -61,9 +61,8 @@ func (n narrowNICs) Listen(addr netip.AddrPort, w rdma.Wire) (rdma.Listener, err
 	return twoNICs{rdmatest.Faulty(n.Provider, rdmatest.Faults{})}.Listen(addr, w)
 }
 
-// A device that refuses the ring, at either end, is passed over for the next one, then makes a
-// smaller ring, and at last TCP carries the copy, unless it must not. The limit on locked
-// memory is the same for all devices: the ring shrinks at once.
+// If a device refuses the ring, at either end, the next one is used, then a smaller ring, and finally TCP carries the
+// copy, unless it must not. The limit on locked memory is the same for all devices: the ring shrinks immediately.
 func TestRefusedRingsDoNotEndACopy(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	const some, none, shut = 3 << 20, 0, -1
@@ -77,7 +76,7 @@ func TestRefusedRingsDoNotEndACopy(t *testing.T) {
 		require string
 		over    string // the link's transport and device, or empty
 		shrunk  bool   // the ring, at the end whose devices refuse it
-		after   int    // attempts, each of which learns why the last one failed
+		after   int    // attempts, each of which records why the last one failed
 	}{
 		"the first of two":         {both, map[string]int{"nic0": none}, unix.EIO, "", "verbs nic1", false, 2},
 		"the first, and required":  {both, map[string]int{"nic0": none}, unix.EIO, "verbs", "verbs nic1", false, 2},
@@ -145,7 +144,7 @@ func TestRefusedRingsDoNotEndACopy(t *testing.T) {
 	}
 }
 
-// pushAgain copies as the program does, with as many attempts as make sense.
+// pushAgain copies like the program, with as many attempts as make sense.
 func pushAgain(t *testing.T, c *xfer.Client, source string, s *served, o xfer.Options) (sum *xfer.Summary, attempts int, err error) {
 	for attempts = 1; ; attempts++ {
 		sum, err = c.Push(t.Context(), []string{source}, s.ep, "/", o)
@@ -157,8 +156,7 @@ func pushAgain(t *testing.T, c *xfer.Client, source string, s *served, o xfer.Op
 	}
 }
 
-// A device whose connections end before data comes through, or are silent, is passed over for
-// the next one, and TCP ends it.
+// If the connections of a device end before data arrives, or are silent, the next one is used, and finally TCP.
 func TestBrokenDevicesDoNotEndACopy(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	source := t.TempDir()
@@ -192,7 +190,7 @@ func TestBrokenDevicesDoNotEndACopy(t *testing.T) {
 	}
 }
 
-// brokenNICs are twoNICs of which some have these faults.
+// brokenNICs are twoNICs, some of which have these faults.
 type brokenNICs struct {
 	twoNICs
 	faults rdmatest.Faults
@@ -222,8 +220,7 @@ func TestRefusalsAreNoFaults(t *testing.T) {
 	}
 }
 
-// A server that only RDMA reaches is tried over RDMA again, whatever failed: nothing else can
-// carry the copy.
+// A server that only RDMA reaches is tried over RDMA again, whatever failed: nothing else can carry the copy.
 func TestOnlyVerbsIsTriedAgain(t *testing.T) {
 	source := t.TempDir()
 	makeTree(t, source)
@@ -239,7 +236,7 @@ func TestOnlyVerbsIsTriedAgain(t *testing.T) {
 	o.Timeouts.Handshake, o.Timeouts.Silence = rdmatest.Stretch(time.Second), rdmatest.Stretch(time.Second)
 	o.BytesPerSecond, o.Tries, o.Tally = 0, xfer.NewTries(), &xfer.Tally{}
 	var broken, was atomic.Bool
-	o.Report = func(e xfer.Event) { // the way to the server's door is good
+	o.Report = func(e xfer.Event) { // the path to the server's door is good
 		if e.Kind == xfer.EventConnected && !was.Swap(true) {
 			broken.Store(true)
 		}
@@ -265,7 +262,7 @@ func TestOnlyVerbsIsTriedAgain(t *testing.T) {
 	sameTree(t, source, s.root)
 }
 
-// closedPort is an address where nothing listens.
+// closedPort returns an address at which nothing listens.
 func closedPort(t *testing.T) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -299,7 +296,7 @@ func (r lateRail) Dial(ctx context.Context, to netip.AddrPort, private []byte) (
 	return nil, errors.Join(&rdma.OpError{Op: "connect", Device: r.Device().Name, Peer: to, Err: rdma.ErrDisconnected}, conn.Close())
 }
 
-// TCP carries the copy if a queue pair fails after it has spent the token.
+// TCP carries the copy if a queue pair fails after it has used up the token.
 func TestQueuePairThatFailsLate(t *testing.T) {
 	source := t.TempDir()
 	makeTree(t, source)

@@ -11,25 +11,23 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// ledger books at the sink what each chunk claims to hold, in the order of chunk ids.
-// So every byte of every file is claimed exactly once, and trees of digests fill from
-// the left. Nothing of a chunk is written before the chunk is booked. A chunk that
-// comes out of turn waits in its slot.
+// ledger books at the sink what each chunk claims to hold, in the order of chunk ids. So every byte of every file is
+// claimed exactly once, and trees of digests fill from the left. Nothing of a chunk is written before the chunk is
+// booked. A chunk that comes out of turn waits in its slot.
 type ledger struct {
 	sink   *sink
 	mu     sync.Mutex
 	next   uint64
 	parked map[uint64]flow.Filled
-	// Over: every entry has ended, so nothing of any chunk is needed.
+	// over: every entry has ended, so nothing of any chunk is needed.
 	over  bool
-	holes []pieceRun // of one extent, reused
+	holes []pieceRun // for one extent, reused
 }
 
 func newLedger(k *sink) *ledger { return &ledger{sink: k, parked: make(map[uint64]flow.Filled)} }
 
-// admit books a chunk that is no repair. It reports whether the chunk came in its turn.
-// A chunk that came too early stays in its slot, and the workers get the slot again
-// when its turn comes.
+// admit books a chunk that is no repair. It reports whether the chunk came in its turn. A chunk that came too early
+// remains in its slot, and the workers get the slot again when its turn comes.
 func (l *ledger) admit(h *wire.ChunkHeader, a flow.Filled) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,15 +53,15 @@ func (l *ledger) admit(h *wire.ChunkHeader, a flow.Filled) (bool, error) {
 	return true, nil
 }
 
-// unparkLocked has a parked chunk taken again.
+// unparkLocked passes a parked chunk to the workers again.
 func (l *ledger) unparkLocked(id uint64, a flow.Filled) {
 	delete(l.parked, id)
 	l.sink.receiver.Park(-1)
 	l.sink.receiver.Work.Put(a)
 }
 
-// end says that every entry has ended. What still waits for its turn goes back: the chunk
-// before it may never come, because the source sends nothing more of what has ended.
+// end says that every entry has ended. Chunks that still wait for their turn go back: the chunk before them may never
+// come, because the source sends nothing more of entries that have ended.
 func (l *ledger) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,17 +150,17 @@ func (l *ledger) bookExtent(e *sinkEntry, x *wire.Extent) error {
 		l.sink.failEntryLocked(e, Corrupt, fmt.Sprintf("%q: %v", e.Path, errNotAsManifest))
 		return nil
 	}
-	return nil // the file is complete when the extent has landed
+	return nil // the file is complete when the extent has been written
 }
 
-// checkPlace checks that an extent begins where the one before it ended, is a whole
-// piece or a run of pieces, and is the last one exactly where the file ends.
+// checkPlace checks that an extent begins at the end of the previous one, is a whole piece or a run of pieces, and is
+// flagged as the last one if and only if it ends the file.
 func checkPlace(e *sinkEntry, x *wire.Extent, p *wire.Terms) error {
 	pieceBytes := p.PieceBytes
 	left := e.Size - x.Off
 	good := x.Off == e.booked && left >= 0
 	if x.Flags&wire.ExtArrived != 0 {
-		good = good && x.Length > 0 // checkArrived has the rest
+		good = good && x.Length > 0 // checkArrived checks the rest
 	} else if x.Flags&wire.ExtHole != 0 {
 		good = good && x.Length > 0 && x.Length <= maxHoleRun*pieceBytes && (x.Length == left || (x.Length < left && x.Length%pieceBytes == 0))
 	} else {

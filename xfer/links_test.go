@@ -15,8 +15,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// twoRails serves at two addresses of this machine, and returns the server and options
-// for a copy over both.
+// twoRails serves at two addresses of this machine, and returns the server and options for a copy over both.
 func twoRails(t *testing.T, w way, change ...func(*xfer.ServerConfig)) (*served, xfer.Options) {
 	t.Helper()
 	s := serve(t, w, change...)
@@ -33,7 +32,7 @@ func twoRails(t *testing.T, w way, change ...func(*xfer.ServerConfig)) (*served,
 	return s, o
 }
 
-// railUse finds what a copy had of a rail.
+// railUse returns a copy's use of a rail.
 func railUse(t *testing.T, sum *xfer.Summary, rail string) xfer.RailUse {
 	t.Helper()
 	for _, r := range sum.Rails {
@@ -45,9 +44,8 @@ func railUse(t *testing.T, sum *xfer.Summary, rail string) xfer.RailUse {
 	return xfer.RailUse{}
 }
 
-// linkOrder numbers the links of a copy in the order in which they begin to carry
-// something. A connection to a door, of which a busy client may make several, never posts
-// as much.
+// linkOrder numbers the links of a copy in the order in which they begin to carry data. A connection to a door, of
+// which a busy client may make several, never posts as much.
 type linkOrder struct {
 	mu    sync.Mutex
 	conns []int
@@ -107,8 +105,7 @@ func copyOneWay(t *testing.T, c *xfer.Client, s *served, o xfer.Options, push bo
 	return sum
 }
 
-// A rail that dies in the middle of a copy, or falls silent, costs no byte and no file:
-// what it had under way goes over the other.
+// A rail that fails during a copy, or falls silent, costs no byte and no file: its chunks go over the other.
 func TestRailDiesInTheMiddle(t *testing.T) {
 	t.Parallel()
 	w := tcpWay(t)
@@ -132,7 +129,7 @@ func TestRailDiesInTheMiddle(t *testing.T) {
 					}
 					if silent {
 						f = rdmatest.Faults{Stall: dies}
-						o.BytesPerSecond = 16 << 20 // it is noticed after seconds, from when the rail has joined on
+						o.BytesPerSecond = 16 << 20 // it takes seconds to be noticed, from when the rail has joined
 					}
 					sum := copyOneWay(t, w.client(f), s, o, push, 96<<20)
 					if !slices.ContainsFunc(sum.Rails, func(r xfer.RailUse) bool { return r.Faults > 0 }) {

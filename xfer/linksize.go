@@ -10,36 +10,35 @@ import (
 )
 
 const (
-	// fastGbps and veryFastGbps are the rates above which one queue pair, and above which
-	// two, may not fill a link: a device works off each by one of its engines.
+	// fastGbps and veryFastGbps are the rates above which one queue pair, and above which two, may not fill a link: a
+	// device processes each with one of its engines.
 	fastGbps, veryFastGbps = 50, 150
-	// mostDefaultQPs is how many queue pairs a link gets unless the user says otherwise.
+	// mostDefaultQPs is the most queue pairs that a link gets unless the user chooses.
 	mostDefaultQPs = 4
-	// mostDefaultChunkBytes is the largest slot, of which the largest ring holds the most.
+	// mostDefaultChunkBytes is the largest slot: the size of a slot if the largest ring has the most slots.
 	mostDefaultChunkBytes = MaxRingBytes / MaxSlots
-	// heldSeconds is for how long a slot is taken to be in use: its way there, the check, the
-	// write, and its way back. So much of what the links carry has to fit the ring. A device
-	// and a page cache need 2 ms; the rest is for disks and spells.
+	// heldSeconds is how long a slot is assumed to be in use: its way there, the check, the write, and its way back.
+	// The ring must hold what the links carry in that time. A device and a page cache need 2 ms; the rest is a reserve
+	// for disks and pauses.
 	heldSeconds = 5e-3
-	// nearRoundTrip is the longest way to the server and back that heldSeconds have room for.
+	// nearRoundTrip is the longest round trip to the server that heldSeconds has room for.
 	nearRoundTrip = 500 * time.Microsecond
-	// farGbps is the rate that a path is taken to have of which nothing is known.
+	// farGbps is the assumed rate of a path if nothing is known.
 	farGbps = 10
-	// windowBytes is what one TCP connection has under way at most: Linux gives half of a
-	// receive buffer of 6 MiB to the window (tcp(7), tcp_rmem and tcp_adv_win_scale).
+	// windowBytes is how much one TCP connection has in flight at most: Linux uses half of a receive buffer of 6 MiB
+	// for the window (tcp(7), tcp_rmem and tcp_adv_win_scale).
 	windowBytes = 3 << 20
-	// mostFarQPs is how many TCP connections a link to a server far away gets.
+	// mostFarQPs is how many TCP connections a link to a distant server gets.
 	mostFarQPs = 8
 )
 
-// linkSizes is which sizes of a link follow the path, and by what rate.
+// linkSizes says which sizes of a link follow the path, and its assumed rate.
 type linkSizes struct {
 	qps, slots bool
 	gbps       float64
 }
 
-// complete fills in defaults, those of the ring by the devices here that may carry the
-// copy.
+// complete fills in defaults. Those of the ring depend on the local devices that may carry the copy.
 func (c *Client) complete(o *Options) {
 	o.follows = linkSizes{o.QPs == 0, o.Slots == 0, 0}
 	if (o.QPs == 0 || o.Slots == 0) && o.Transport != "tcp" && c.Verbs != nil {
@@ -48,8 +47,7 @@ func (c *Client) complete(o *Options) {
 	o.complete()
 }
 
-// railDevices are the RDMA devices that may carry the copy, the fastest first. The server may
-// not reach them all.
+// railDevices are the RDMA devices that may carry the copy, the fastest first. The server may not reach them all.
 func (c *Client) railDevices(o *Options) (rails []rdma.Device) {
 	devices, err := c.Verbs.Devices()
 	if err != nil {
@@ -61,7 +59,7 @@ func (c *Client) railDevices(o *Options) (rails []rdma.Device) {
 		}
 	}
 	slices.SortStableFunc(rails, func(a, b rdma.Device) int { return cmp.Compare(b.RateGbps(), a.RateGbps()) })
-	// As of the rails that join: a much slower device has another purpose.
+	// As for the rails that join: a much slower device has another purpose.
 	slower := func(d rdma.Device) bool { return d.RateGbps() < rails[0].RateGbps()/2 }
 	if i := slices.IndexFunc(rails, slower); i >= 0 {
 		rails = rails[:i]
@@ -72,9 +70,9 @@ func (c *Client) railDevices(o *Options) (rails []rdma.Device) {
 	return rails
 }
 
-// sizeFor fills in queue pairs and slots, where the user has not, for links of these devices,
-// the fastest first. Slow links, and those of which nothing is known, leave the defaults. Slots
-// are larger where the most slots would not hold what the links carry.
+// sizeFor fills in queue pairs and slots, unless the user has set them, for links of these devices, the fastest first.
+// Slow links, and those of which nothing is known, use the defaults. Slots are larger if the greatest number of slots
+// would not hold what the links carry.
 func (o *Options) sizeFor(rails []rdma.Device) {
 	sum := 0.0
 	for _, d := range rails {
@@ -94,13 +92,13 @@ func (o *Options) sizeFor(rails []rdma.Device) {
 	}
 }
 
-// chunksFollow reports whether the size of slots follows the devices.
+// chunksFollow reports whether the size of slots depends on the devices.
 func (o *Options) chunksFollow() bool {
 	return o.ChunkBytes == 0 && o.Slots == 0 && o.MostSlots == 0 && o.mayWaitForDisks()
 }
 
-// chunkFor is the smallest slot of which the most hold so many bytes. Slots that need not be
-// larger stay small: of large ones a limit leaves few, and so few workers.
+// chunkFor is the smallest slot size with which the greatest number of slots holds so many bytes. Slots that need not
+// be larger are small: a limit leaves few large ones, and so few workers.
 func chunkFor(bytes float64) int {
 	chunk := DefaultChunkBytes
 	for bytes > float64(MaxSlots*chunk) && chunk < mostDefaultChunkBytes {
@@ -109,7 +107,7 @@ func chunkFor(bytes float64) int {
 	return chunk
 }
 
-// within is what a limit of the user's leaves of a rate.
+// within is the part of a rate that the user's limits leave.
 func (o *Options) within(bytesPerSecond float64) float64 {
 	if o.BytesPerSecond > 0 {
 		return min(bytesPerSecond, float64(o.BytesPerSecond))
@@ -117,9 +115,8 @@ func (o *Options) within(bytesPerSecond float64) float64 {
 	return bytesPerSecond
 }
 
-// sizeFromAfar returns the queue pairs and slots for a server that is so far away: as
-// many slots as the path carries until their credits have come back, and as many
-// connections as TCP needs for that.
+// sizeFromAfar returns the queue pairs and slots for a server at that distance: as many slots as the path carries until
+// their credits have come back, and as many connections as TCP needs for that.
 func (o *Options) sizeFromAfar(roundTrip time.Duration) (qps, slots int) {
 	qps, slots = o.QPs, o.Slots
 	if roundTrip <= nearRoundTrip {
@@ -137,7 +134,7 @@ func (o *Options) sizeFromAfar(roundTrip time.Duration) (qps, slots int) {
 	return qps, slots
 }
 
-// mayWaitForDisks reports whether more workers than compute may write at the sink.
+// mayWaitForDisks reports whether more workers than can compute may write at the sink.
 func (o *Options) mayWaitForDisks() bool {
 	return o.Compress == CompressOff && !o.Encrypt && o.inHost()
 }
@@ -148,7 +145,7 @@ func (o *Options) inHost() bool {
 	return isHost(o.GPU) && isHost(o.RemoteGPU)
 }
 
-// mostSlots is the most slots that a ring gets unless the user says otherwise.
+// mostSlots is the most slots that a ring gets unless the user chooses.
 func (o *Options) mostSlots() int {
 	n := MaxSlots
 	if o.ChunkBytes > 0 {

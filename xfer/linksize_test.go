@@ -9,7 +9,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// Queue pairs and slots follow the links' rates, within what the user says.
+// Queue pairs and slots follow the links' rates, within the user's choices.
 func TestSizesFollowTheLink(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -51,8 +51,7 @@ func TestSizesFollowTheLink(t *testing.T) {
 	}
 }
 
-// Where the most slots would not hold what links carry, slots are larger, unless something
-// bounds them.
+// If the greatest number of slots would not hold what links carry, slots are larger, unless something bounds them.
 func TestChunksFollowTheRate(t *testing.T) {
 	for _, c := range []struct {
 		rails int
@@ -86,8 +85,7 @@ func TestChunksOfStreamsStaySmall(t *testing.T) {
 	}
 }
 
-// Over a long way there are more slots, and over TCP more connections, within what the
-// user says.
+// Over a long path there are more slots, and over TCP more connections, within the user's choices.
 func TestSizesFollowTheDistance(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -121,7 +119,7 @@ func TestSizesFollowTheDistance(t *testing.T) {
 	}
 }
 
-// devicesAt are devices of these rates, in Gb/s.
+// devicesAt returns devices of these rates, in Gb/s.
 func devicesAt(rates ...float64) (devices []rdma.Device) {
 	for _, r := range rates {
 		devices = append(devices, rdma.Device{Name: "a", Transport: rdma.RoCE, Ports: []rdma.Port{{RateGbps: r}}})

@@ -13,23 +13,23 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// namesWindow is how many parts of the list the source of a pull may have asked for and
-// not used. It asks for namesMore at once.
+// namesWindow is how many parts of the list the source of a pull may have requested and not used. It requests namesMore
+// at a time.
 const (
 	namesWindow = 16
 	namesMore   = namesWindow / 2
 )
 
-// remoteNames is the list of a pull, at the source. One goroutine reads it.
+// remoteNames is the list of a pull, at the source. Only one goroutine reads it.
 type remoteNames struct {
 	ctx   context.Context
 	ctl   *link.Control
 	parts chan []byte
 	begun bool
-	used  int // parts used since more were asked for
+	used  int // parts used since the last request
 	part  wire.Cursor
 	last  bool   // the part is the last one
-	path  string // of the name before
+	path  string // the previous name
 	any   bool
 }
 
@@ -101,7 +101,7 @@ func (r *remoteNames) nextPart() error {
 // namesTeller is the list of a pull, at the sink, which sends it.
 type namesTeller struct {
 	names chunker.Names
-	// Wanted holds how many more parts the source has asked for.
+	// wanted holds how many more parts the source has requested.
 	wanted chan int
 	room   int // parts that may be sent
 }
@@ -110,7 +110,7 @@ func newNamesTeller(names chunker.Names) *namesTeller {
 	return &namesTeller{names: names, wanted: make(chan int, namesWindow)}
 }
 
-// hearWanted takes the source's wish for more parts.
+// hearWanted processes the source's request for more parts.
 func (t *namesTeller) hearWanted(body []byte) error {
 	kind, _, c, err := wire.DecodeSelection(body)
 	n := c.Byte()
@@ -130,7 +130,7 @@ func (t *namesTeller) hearWanted(body []byte) error {
 	return fmt.Errorf("%w: a wish for %d parts of a list", ErrProtocol, n)
 }
 
-// tell sends the list as the source asks for it.
+// tell sends the list as the source requests it.
 func (t *namesTeller) tell(ctx context.Context, ctl *link.Control) error {
 	parts := wire.NewSelectionParts(wire.SelectionNames, func(part []byte) error { return t.send(ctx, ctl, part) })
 	var name []byte
@@ -149,7 +149,7 @@ func (t *namesTeller) tell(ctx context.Context, ctl *link.Control) error {
 	}
 }
 
-// send sends a part once the source wants one.
+// send sends a part when the source wants one.
 func (t *namesTeller) send(ctx context.Context, ctl *link.Control, part []byte) error {
 	for t.room == 0 {
 		select {

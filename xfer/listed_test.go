@@ -28,7 +28,7 @@ func nameParts(last bool, items ...fileset.Listed) []byte {
 	return part
 }
 
-// arrivedNames is a list whose parts are there, and not asked for.
+// arrivedNames returns a list whose parts have arrived unrequested.
 func arrivedNames(t *testing.T, parts ...[]byte) *remoteNames {
 	t.Helper()
 	r := newRemoteNames(t.Context(), nil)
@@ -87,7 +87,7 @@ func TestBadNamesAreRefused(t *testing.T) {
 	}
 }
 
-// More parts than were asked for have no room.
+// There is no room for more parts than were requested.
 func TestUnaskedNamesAreRefused(t *testing.T) {
 	r := newRemoteNames(t.Context(), nil)
 	for range namesWindow {
@@ -142,7 +142,7 @@ func FuzzNames(f *testing.F) {
 	})
 }
 
-// TestListedCheck says which entries of a pull a list has.
+// TestListedCheck: which entries of a pull are in a list.
 func TestListedCheck(t *testing.T) {
 	for _, c := range []struct {
 		names     string
@@ -182,7 +182,7 @@ func TestListedCheck(t *testing.T) {
 	}
 }
 
-// A client that promises a selection and keeps to no rule of it ends its session.
+// A client that promises a selection and does not obey its rules ends its session.
 func TestHostileChoice(t *testing.T) {
 	OnHost(t)
 	send := func(parts ...[]byte) func(ctx context.Context, s *flow.Session) error {

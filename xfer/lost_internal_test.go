@@ -13,9 +13,8 @@ import (
 	"gdrcp/rdma/tcp"
 )
 
-// onePathGone is a server's provider. Of the two queue pairs of its session one gets no
-// more answers, as where a network spreads them over several ways and one of these is gone.
-// The other goes on, and the client notices nothing.
+// onePathGone is a server's provider. One of the two queue pairs of its session gets no more answers, as when a network
+// spreads them over several paths and one of these fails. The other still works, and the client notices nothing.
 type onePathGone struct {
 	rdma.Provider
 	mu    sync.Mutex
@@ -69,7 +68,7 @@ type pathRail struct {
 	told bool
 }
 
-// Wait tells of the end of the second queue pair when a chunk has come.
+// Wait reports the end of the second queue pair after a chunk has arrived.
 func (r *pathRail) Wait(ctx context.Context, cs []rdma.Completion) (int, error) {
 	n, err := r.Rail.Wait(ctx, cs)
 	r.p.mu.Lock()
@@ -83,8 +82,8 @@ func (r *pathRail) Wait(ctx context.Context, cs []rdma.Completion) (int, error) 
 	return n, err
 }
 
-// A connection is lost, whichever end notices it first: where the server tells the client
-// over what it still has, the client tries again.
+// A connection is lost, whichever end notices it first: if the server reports it to the client over a remaining
+// connection, the client tries again.
 func TestLossThatOnlyTheServerSees(t *testing.T) {
 	t.Parallel()
 	w := byTCP()

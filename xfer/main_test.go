@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freeBytes is the room in the file system of dir, 0 where there is none.
+// freeBytes is the free space in the file system of dir, 0 if there is none.
 func freeBytes(dir string) int64 {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -26,7 +26,7 @@ func freeBytes(dir string) int64 {
 func TestMain(m *testing.M) { os.Exit(withFakeCUDA(m)) }
 
 func withFakeCUDA(m *testing.M) int {
-	// What is copied is to try the engine, not a disk.
+	// The copies are to test the engine, not a disk.
 	if os.Getenv("TMPDIR") == "" && freeBytes("/dev/shm") >= 2<<30 {
 		os.Setenv("TMPDIR", "/dev/shm")
 	}

@@ -12,8 +12,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// manyNICs are nic0 and nic1 of twoNICs among others that lead nowhere. They count what is asked:
-// each list asks librdmacm for every device.
+// manyNICs are nic0 and nic1 of twoNICs among others that lead nowhere. They count the calls: each list asks librdmacm
+// for every device.
 type manyNICs struct {
 	twoNICs
 	devices      int
@@ -58,7 +58,7 @@ func TestManyDevicesAreListedAFewTimes(t *testing.T) {
 	fewLists, fewOpens := asked(2)
 	lists, opens := asked(72)
 	t.Logf("%d and %d lists, %d and %d devices opened", fewLists, lists, fewOpens, opens)
-	if lists > fewLists+2 || opens > fewOpens+2 { // the second rail joins a copy this short or not
+	if lists > fewLists+2 || opens > fewOpens+2 { // the second rail may or may not join such a short copy
 		t.Errorf("among 72 devices %d lists and %d opened, among 2 %d and %d", lists, opens, fewLists, fewOpens)
 	}
 }

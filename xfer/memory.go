@@ -9,17 +9,17 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// GPUs opens the GPU driver. After the first time it is cheap and gives the same
-// result. Nil stands for a program that lends no GPU memory.
+// GPUs opens the GPU driver. After the first time it is cheap and gives the same result. Nil stands for a program that
+// lends no GPU memory.
 type GPUs = ring.GPUs
 
 // Memory is where one end has its slots.
 type Memory = wire.Memory
 
-// Rung is a way for bytes to get between the wire and a slot.
+// Rung is a memory path: how bytes get between the wire and a slot.
 type Rung = wire.Rung
 
-// The rungs of the ladder, best first, and host memory beside it.
+// The memory paths, best first, and host memory besides.
 const (
 	RungDMABuf  = wire.RungDMABuf
 	RungPeermem = wire.RungPeermem
@@ -30,14 +30,14 @@ const (
 // Flush is how a device's writes become visible to the GPU's readers.
 type Flush = wire.Flush
 
-// The ways to flush.
+// The methods to flush.
 const (
 	FlushNone = wire.FlushNone
 	FlushRead = wire.FlushRead
 )
 
-// parseGPU reads the word of --gpu: "off" (or ""), "auto", an index or another name of
-// a GPU. It sets nothing else in the placement.
+// parseGPU parses the word of --gpu: "off" (or ""), "auto", an index or another name of a GPU. It sets nothing else in
+// the placement.
 func parseGPU(word string) (p ring.Placement, err error) {
 	switch word {
 	case "", "off":
@@ -63,7 +63,7 @@ func CheckGPU(word string) error {
 	return err
 }
 
-// placements reads where the two ends are to have their slots.
+// placements returns where the two ends must have their slots.
 func (o *Options) placements() (local, remote ring.Placement, err error) {
 	if local, err = parseGPU(o.GPU); err != nil {
 		return local, remote, err

@@ -35,7 +35,7 @@ func TestPlacements(t *testing.T) {
 	}
 }
 
-// A client's wish reaches its server, and one that cannot be is refused there.
+// A client's request reaches its server, and an impossible one is refused there.
 func TestPlacementTravels(t *testing.T) {
 	o := Options{RemoteGPU: "3", GPU: "0", Require: "gpudirect", GPUFlush: "always"}
 	o.complete()

@@ -14,17 +14,16 @@ import (
 	"gdrcp/xfer/internal/door"
 )
 
-// dialTarget is an address of a server, and the device here that is to reach it. An
-// empty device leaves the choice to the kernel.
+// dialTarget is an address of a server, and the local device that is to reach it. An empty device leaves the choice to
+// the kernel.
 type dialTarget struct {
 	device string
 	to     door.RailAddr
 }
 
-// dialTargets returns the addresses in the order in which they are tried. Where the
-// slots here are to be in one certain GPU, addresses that a device near to it reaches
-// come first. Traffic that crosses the processor on its way is slower, or does not
-// work.
+// dialTargets returns the addresses in the order in which they are tried. If the local slots are to be in one
+// particular GPU, addresses that a device near to it reaches come first. Traffic that crosses the processor on its way
+// is slower, or does not work.
 func (c *Client) dialTargets(ctx context.Context, rails []door.RailAddr, o *Options) []dialTarget {
 	as := make([]dialTarget, len(rails))
 	for i, r := range rails {
@@ -44,8 +43,8 @@ func (c *Client) dialTargets(ctx context.Context, rails []door.RailAddr, o *Opti
 	return n.sort(as)
 }
 
-// wantedGPU is the PCI address of the GPU that this end is to use. It is empty where
-// any GPU will do, and where there is no such GPU; the session then says so.
+// wantedGPU is the PCI address of the GPU that this end is to use. It is empty if any GPU will do, and if there is no
+// such GPU; the session then reports that.
 func (c *Client) wantedGPU(o *Options) string {
 	if !o.local.IsOne() || c.GPUs == nil {
 		return ""
@@ -53,9 +52,8 @@ func (c *Client) wantedGPU(o *Options) string {
 	return pciOf(c.GPUs, o.local)
 }
 
-// routes returns the devices by which the kernel reaches the addresses. A device is
-// empty where the kernel has no route. The kernel is asked for all at once, because an
-// address where nobody is takes seconds.
+// routes returns the devices by which the kernel reaches the addresses. A device is empty if the kernel has no route.
+// The kernel is asked for all of them in parallel, because an unused address takes seconds.
 func (c *Client) routes(ctx context.Context, rails []door.RailAddr) []string {
 	devices := make([]string, len(rails))
 	var all sync.WaitGroup
@@ -90,10 +88,9 @@ func (n *nearness) path(d *rdma.Device) gpu.PathClass {
 	return gpu.PathBetween(n.sysfs, n.gpu, d.PCIAddress)
 }
 
-// sort puts first the addresses that a near device reaches. Last come those of a device
-// with less than half the rate of the fastest, because such a device has another
-// purpose. Where several devices are in a server's network, the kernel names only one.
-// sort adds those of them that are nearer than any that the kernel names.
+// sort puts first the addresses that a near device reaches. Those of a device with less than half the rate of the
+// fastest come last, because such a device has another purpose. If several devices are in a server's network, the
+// kernel names only one. sort adds those of them that are nearer than any that the kernel names.
 func (n *nearness) sort(as []dialTarget) []dialTarget {
 	nearest, fastest := gpu.SYS, 0.0
 	for _, a := range as {
@@ -132,14 +129,14 @@ func (n *nearness) rank(a dialTarget, fastest float64) int {
 // for a device with less than half the rate of the fastest, because such a device has
 // another purpose.
 func railRank(sysfs, gpuAt, deviceAt string, rateGbps, fastest float64) int {
-	if rateGbps > 0 && rateGbps < fastest/2 { // 0 where the rate is not known
+	if rateGbps > 0 && rateGbps < fastest/2 { // 0 if the rate is not known
 		return int(gpu.SYS) + 1
 	}
 	return int(gpu.PathBetween(sysfs, gpuAt, deviceAt))
 }
 
-// networksOf returns the networks that a device's addresses are in. It leaves out
-// IPv6 link-local ones, because they do not say where they lead.
+// networksOf returns the networks that a device's addresses are in. It leaves out IPv6 link-local ones, because they
+// say nothing about reachability.
 func networksOf(d *rdma.Device) (networks []netip.Prefix) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

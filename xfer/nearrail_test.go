@@ -18,8 +18,7 @@ import (
 	"gdrcp/xfer/internal/door"
 )
 
-// network is what devices there are, and which of them the kernel names for an
-// address. It moves nothing.
+// network is a set of devices, and the device that the kernel names for each address. It moves no data.
 type network struct {
 	rdma.Provider
 	devices []rdma.Device
@@ -35,8 +34,7 @@ func (n *network) Route(_ context.Context, remote netip.AddrPort) (string, netip
 	return "", netip.Addr{}, rdma.ErrNoDevice
 }
 
-// machineOf makes a sysfs with PCI devices below the host bridges of two nodes: by
-// address, the path.
+// machineOf makes a sysfs with PCI devices below the host bridges of two nodes: paths by address.
 func machineOf(t *testing.T, paths map[string]string) string {
 	t.Helper()
 	sysfs := t.TempDir()
@@ -55,15 +53,14 @@ func machineOf(t *testing.T, paths map[string]string) string {
 	return sysfs
 }
 
-// MachineOf is machineOf for tests from outside, and SetSysfs has a client look there.
+// MachineOf is machineOf for external tests, and SetSysfs makes a client use it.
 func MachineOf(t *testing.T, paths map[string]string) string { return machineOf(t, paths) }
 
-// SetSysfs is for one who copies nothing yet.
+// SetSysfs is for a client that does not copy yet.
 func SetSysfs(c *Client, dir string) { c.sysfs = dir }
 
-// twoProcessors is a made-up machine: GPUs 0 and 1 have a switch each, with a NIC, GPU 1
-// also a second one; GPU 2 is alone below the second processor, with a NIC beside it;
-// GPU 3 is nowhere.
+// twoProcessors is a made-up machine: GPUs 0 and 1 each have a switch with a NIC, GPU 1 also a second one; GPU 2 is
+// alone below the second processor, with a NIC next to it; GPU 3 does not exist in sysfs.
 func twoProcessors(t *testing.T) (sysfs string) {
 	t.Helper()
 	return machineOf(t, map[string]string{
@@ -77,8 +74,7 @@ func twoProcessors(t *testing.T) (sysfs string) {
 	})
 }
 
-// One certain GPU decides by which device a server is reached, before the server's
-// order does.
+// A particular GPU decides by which device a server is reached, ahead of the server's order.
 func TestNearRails(t *testing.T) {
 	OnHost(t)
 	gputest.Use(t, "gpus=4")

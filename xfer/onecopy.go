@@ -18,30 +18,28 @@ import (
 // errOtherCopy refuses any copy but the one that the server was started for.
 var errOtherCopy = errors.New("this end admits only the copy that it was started for")
 
-// OneCopy is the copy that a server was started for: its direction, its paths, and all
-// of its options that add to what the copy may do or keep. It admits one session. A
-// session whose client never heard the welcome does not count, because a client whose
-// connection breaks there comes again by another way.
+// OneCopy is the copy that a server was started for: its direction, its paths, and all of its options that extend what
+// the copy may do or keep. It admits one session. A session whose client never received the welcome does not count,
+// because a client whose connection breaks there connects again in another way.
 type OneCopy struct {
 	wanted wire.Hello // its mode, codec, flags, paths, GPU, sizes and MaxDelete count
 	rules  [sha256.Size]byte
 	loose  uint64 // flags that may differ, because they follow from the paths
-	// named says which names the sources of a push may have. Nil means any name.
+	// named reports whether the sources of a push may have a name. Nil means any name.
 	named func(name string) bool
 
 	mu    sync.Mutex
 	begun bool
-	turn  *flow.Session // the session admitted last, until it has ended
+	turn  *flow.Session // the last session admitted, until it has ended
 	end   context.CancelCauseFunc
 	over  chan struct{} // closed when turn is no longer the running session
-	last  *SessionEnd   // of the session that made the copy
+	last  *SessionEnd   // for the session that made the copy
 }
 
-// CopyTerms encodes the copy that a client makes with these options, for the OneCopy of
-// the other end: a push or a pull, of a stream or of files. The errors are those of
-// Push and Pull.
+// CopyTerms encodes the copy that a client makes with these options, for the OneCopy of the peer: a push or a pull, of
+// a stream or of files. The errors are those of Push and Pull.
 //
-// The terms are the SHA-256 of the filter rules, as they travel, and then a hello.
+// The terms are the SHA-256 of the filter rules, as they are sent, and then a hello.
 func (o Options) CopyTerms(push, stream bool) ([]byte, error) {
 	o.Tally = nil // it counts for the copy itself
 	o.complete()
@@ -49,7 +47,7 @@ func (o Options) CopyTerms(push, stream bool) ([]byte, error) {
 		o.IgnoreTimes, o.NoResume = true, true // a stream is copied whatever the destination has
 		o.MaxDelete = 0                        // and nothing is deleted
 	} else {
-		o.hidePartials() // before the rules are looked at, as a copy does
+		o.hidePartials() // before the rules are read, as in a copy
 		if err := o.checkSinkOptions(); err != nil {
 			return nil, err
 		}
@@ -69,7 +67,7 @@ func (o Options) CopyTerms(push, stream bool) ([]byte, error) {
 	return append(sum[:], h.Encode()...), nil
 }
 
-// sumOfRules is the digest of filter rules, in order, as they travel.
+// sumOfRules is the digest of filter rules, in order, as they are sent.
 func sumOfRules(rules []filter.Rule) [sha256.Size]byte {
 	var b []byte
 	for i := range rules {
@@ -92,7 +90,7 @@ func NewGrant(terms []byte, paths []string) (*OneCopy, error) {
 		return nil, fmt.Errorf("%w: a grant for a %s of %d paths", ErrProtocol, h.Terms.Mode, len(paths))
 	}
 	if h.Terms.Mode == wire.ModePull && h.Terms.Flags&wire.FlagListed != 0 {
-		if top, err := listedSource(paths); err == nil { // otherwise the client says what is wrong
+		if top, err := listedSource(paths); err == nil { // otherwise the client reports the error
 			paths = top
 		}
 	}
@@ -106,11 +104,10 @@ func NewGrant(terms []byte, paths []string) (*OneCopy, error) {
 	return g, nil
 }
 
-// OnlyFrom bounds the names that a push may bring to those of its sources, which
-// another host reads. Where a source gives its files no name of their own, as dir/.
-// does, any name will do. A source may be a pattern: standsFor then says whether the
-// pattern's last part stands for a name. OnlyFrom also fixes whether the push has
-// several sources, unless one source may stand for several.
+// OnlyFrom restricts the names in a push to those of its sources, which another host reads. If a source gives its files
+// no name of their own, like dir/., any name is accepted. A source may be a pattern: standsFor then reports whether the
+// pattern's last part matches a name. OnlyFrom also fixes whether the push has several sources, unless one source may
+// expand to several.
 func (g *OneCopy) OnlyFrom(sources []string, mayBeSeveral bool, standsFor func(pattern, name string) bool) {
 	if !mayBeSeveral {
 		g.loose &^= wire.FlagMany
@@ -126,8 +123,7 @@ func (g *OneCopy) OnlyFrom(sources []string, mayBeSeveral bool, standsFor func(p
 	}
 }
 
-// differs says in what a hello differs from the granted copy. It is "" where the hello
-// does not differ.
+// differs returns how a hello differs from the granted copy, or "".
 func (g *OneCopy) differs(h *wire.Hello) string {
 	w := &g.wanted
 	switch other := h.Terms.Flags ^ w.Terms.Flags; {
@@ -161,7 +157,7 @@ func (g *OneCopy) differs(h *wire.Hello) string {
 	return ""
 }
 
-// otherOptions says which of the flags that differ were granted and which were not.
+// otherOptions returns which of the flags that differ were granted and which were not.
 func otherOptions(granted, other uint64) string {
 	var words []string
 	for _, o := range []struct {
@@ -191,7 +187,7 @@ func otherOptions(granted, other uint64) string {
 	return strings.Join(words, ", ")
 }
 
-// otherPath says which path was not granted.
+// otherPath returns the path that was not granted.
 func (g *OneCopy) otherPath(paths []string) string {
 	for _, p := range paths {
 		if !slices.Contains(g.wanted.Paths, p) {
@@ -201,9 +197,9 @@ func (g *OneCopy) otherPath(paths []string) string {
 	return fmt.Sprintf("a %s of other paths", g.wanted.Terms.Mode)
 }
 
-// admit takes a session with hello h, if it is the granted copy and that copy has not
-// begun. end ends the session. admit ends a session that was admitted before, if its
-// client has not heard the welcome. A nil OneCopy admits every session.
+// admit takes a session with hello h, if it is the granted copy and that copy has not begun. end ends the session.
+// admit ends a session that was admitted before, if its client has not received the welcome. A nil OneCopy admits every
+// session.
 func (g *OneCopy) admit(h *wire.Hello, s *flow.Session, end context.CancelCauseFunc) error {
 	if g == nil {
 		return nil
@@ -224,7 +220,7 @@ func (g *OneCopy) admit(h *wire.Hello, s *flow.Session, end context.CancelCauseF
 	return nil
 }
 
-// left notes how a session has ended.
+// left records how a session has ended.
 func (g *OneCopy) left(s *flow.Session, how *SessionEnd) {
 	if g == nil {
 		return
@@ -258,8 +254,8 @@ func (g *OneCopy) Ended(ctx context.Context) (*SessionEnd, error) {
 	}
 }
 
-// checkRules compares the rules of a session with those of the copy. Rules matter here
-// because they also say what deletion leaves alone.
+// checkRules compares the rules of a session with those of the copy. Rules matter here because they also say what
+// deletion must keep.
 func (g *OneCopy) checkRules(rules []filter.Rule) error {
 	if g != nil && sumOfRules(rules) != g.rules {
 		return fmt.Errorf("%w: one with other filter rules", errOtherCopy)

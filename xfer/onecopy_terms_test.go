@@ -12,7 +12,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// What the terms of options grant is what a copy of these options says, of every kind.
+// The terms of options grant exactly what a copy with these options asks for, of every kind.
 func TestTermsAreWhatCopiesSay(t *testing.T) {
 	OnHost(t)
 	rules := []filter.Rule{{Pattern: "*.o"}, {Pattern: "keep", Receiver: true}, {Pattern: "/x", Include: true, Sender: true}}
@@ -41,7 +41,7 @@ func TestTermsAreWhatCopiesSay(t *testing.T) {
 	}
 }
 
-// The same of a list, which also bounds what is read.
+// The same for a list, which also bounds what is read.
 func TestTermsOfAList(t *testing.T) {
 	OnHost(t)
 	names := func() *chunker.List {
@@ -96,8 +96,8 @@ func TestTermsThatAreNone(t *testing.T) {
 	}
 }
 
-// Rules say what deletion leaves alone, and what is left out: others than those that were
-// granted are refused before anything happens.
+// Rules say what deletion keeps, and what is left out: other rules than those that were granted are refused before
+// anything happens.
 func TestGrantOfRules(t *testing.T) {
 	OnHost(t)
 	granted := Options{Recursive: true, Delete: true, Rules: []filter.Rule{{Pattern: "old"}}}
@@ -116,8 +116,7 @@ func TestGrantOfRules(t *testing.T) {
 	}
 }
 
-// How much may be deleted is of the copy that was granted, and whether its destination
-// has to be a directory.
+// The bound on deletions belongs to the granted copy, and so does whether its destination must be a directory.
 func TestGrantOfBoundedDeletion(t *testing.T) {
 	terms, err := Options{Recursive: true, Delete: true, MaxDelete: 3}.CopyTerms(true, false)
 	if err != nil {
@@ -150,7 +149,7 @@ func TestGrantOfBoundedDeletion(t *testing.T) {
 	}
 }
 
-// Sizes of files are of the copy that was granted.
+// The bounds on file sizes belong to the granted copy.
 func TestGrantOfSizes(t *testing.T) {
 	OnHost(t)
 	granted := Options{Recursive: true, MinFileBytes: 1, MaxFileBytes: 10}

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// granting is a host whose server is there for one copy, and who has its key.
+// granting is a host whose server was started for one copy, and a client that has its key.
 type granting struct {
 	*testing.T
 	hostileWay
@@ -32,8 +32,8 @@ type granting struct {
 	only *OneCopy
 }
 
-// startedFor starts a server for the copy of these options, as a far end is: of the user's
-// own files. from bounds the names of a push's sources.
+// startedFor starts a server for the copy with these options, like a remote process: of the user's own files. from
+// restricts the names of a push's sources.
 func startedFor(t *testing.T, push bool, o Options, from []string, paths ...string) *granting {
 	t.Helper()
 	g := &granting{T: t, hostileWay: byTCP(), dir: t.TempDir()}
@@ -61,7 +61,7 @@ func startedFor(t *testing.T, push bool, o Options, from []string, paths ...stri
 	return g
 }
 
-// begins reports whether the client of the session whose turn it is has gone on.
+// begins reports whether the client of the admitted session has continued.
 func (g *OneCopy) begins() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -76,7 +76,7 @@ func (g *granting) write(name, text string) {
 	}
 }
 
-// files are all that there are, with what is in them.
+// files returns all files, with their contents.
 func (g *granting) files() string {
 	g.Helper()
 	var all strings.Builder
@@ -94,7 +94,7 @@ func (g *granting) files() string {
 	return all.String()
 }
 
-// under are paths of the host's.
+// under returns paths of the host.
 func (g *granting) under(paths []string) []string {
 	all := make([]string, len(paths))
 	for i, p := range paths {
@@ -103,7 +103,7 @@ func (g *granting) under(paths []string) []string {
 	return all
 }
 
-// options are those of a client, without what is only of the tests' transport.
+// options returns the options of a client, without those for the tests' transport.
 func (g *granting) options(o Options) Options {
 	o.Transport, o.Timeouts = "tcp", g.timeouts()
 	return o
@@ -119,8 +119,7 @@ func (g *granting) pull(o Options, dst string, paths ...string) error {
 	return err
 }
 
-// Whoever has the key of an end that was started for one push can do no other thing
-// with it, and that one only once.
+// A client with the key of an end that was started for one push can do only that push, and only once.
 func TestGrantOfAPush(t *testing.T) {
 	OnHost(t)
 	asked := Options{Recursive: true, Links: true, Perms: true, Times: true}
@@ -210,8 +209,7 @@ func TestGrantOfAPush(t *testing.T) {
 	}
 }
 
-// Of sources that are patterns the other host says what they stand for, and brings no
-// other names.
+// If sources are patterns, the other host says which names they stand for, and sends no other names.
 func TestGrantOfPatterns(t *testing.T) {
 	OnHost(t)
 	asked := Options{Recursive: true}
@@ -243,7 +241,7 @@ func TestGrantOfPatterns(t *testing.T) {
 	}
 }
 
-// An end that was started for a pull gives what was asked for, and takes nothing.
+// An end that was started for a pull sends what was asked for, and accepts nothing.
 func TestGrantOfAPull(t *testing.T) {
 	OnHost(t)
 	asked := Options{Recursive: true, Links: true}
@@ -284,12 +282,12 @@ func TestGrantOfAPull(t *testing.T) {
 	}
 }
 
-// A client whose connection breaks before it hears that it is welcome comes again, and
-// the session that hangs ends. One that goes on after its hello has begun the copy.
+// If a client's connection breaks before it receives the welcome, the client connects again, and the hung session ends.
+// A client that continues after its hello has begun the copy.
 func TestGrantIsUsedOnce(t *testing.T) {
 	OnHost(t)
 	asked := Options{Recursive: true}
-	// first says hello, and then goes on until its session or ctx ends.
+	// first sends the hello, and then continues until its session or ctx ends.
 	first := func(ctx context.Context, g *granting, then func(ctx context.Context, s *flow.Session) error) error {
 		o := g.options(asked)
 		o.complete()
@@ -308,7 +306,7 @@ func TestGrantIsUsedOnce(t *testing.T) {
 			if err := s.Ctl.Send(ctx, wire.MsgHello, h.Encode()); err != nil {
 				return err
 			}
-			for len(s.Inbox) == 0 && ctx.Err() == nil { // the welcome, which is not taken
+			for len(s.Inbox) == 0 && ctx.Err() == nil { // the welcome, which is not read
 				time.Sleep(time.Millisecond)
 			}
 			return then(ctx, s)
@@ -359,7 +357,7 @@ func TestGrantIsUsedOnce(t *testing.T) {
 		go func() {
 			ended <- first(ctx, g, func(ctx context.Context, s *flow.Session) error {
 				total := wire.Totals{}
-				if err := s.Ctl.Send(ctx, wire.MsgTotal, total.Encode()); err != nil { // and says nothing of the welcome
+				if err := s.Ctl.Send(ctx, wire.MsgTotal, total.Encode()); err != nil { // and does not acknowledge the welcome
 					return err
 				}
 				for !g.only.begins() && ctx.Err() == nil {

@@ -47,13 +47,13 @@ func (w *writesOnce) Write(b []byte) (int, error) {
 	return w.Buffer.Write(b)
 }
 
-// onceCopies are copies that cannot continue where an attempt ended. Each copies source, a tree,
-// and returns what is to be the same as it.
+// onceCopies are copies that cannot resume after an attempt has ended. Each copies source, a tree, and returns what
+// must equal it.
 var onceCopies = map[string]struct {
 	change func(t *testing.T, o *xfer.Options)
 	push   bool
 	stream bool
-	anew   bool // also after data was sent
+	anew   bool // even after data was sent
 }{
 	"a stream from here":            {push: true, stream: true},
 	"a stream to here":              {stream: true},
@@ -70,8 +70,7 @@ func writesManifest(t *testing.T, o *xfer.Options) {
 
 func deletesSome(_ *testing.T, o *xfer.Options) { o.Delete, o.MaxDelete = true, 1 }
 
-// copyOnce makes one of onceCopies, with as many attempts as make sense. It calls again before a
-// further one.
+// copyOnce makes one of onceCopies, with as many attempts as make sense. It calls again before each further one.
 func copyOnce(t *testing.T, name string, c *xfer.Client, s *served, o xfer.Options, again func()) (sum *xfer.Summary, err error) {
 	t.Helper()
 	kind, src, dst := onceCopies[name], t.TempDir(), t.TempDir()
@@ -144,8 +143,8 @@ func copyOnce(t *testing.T, name string, c *xfer.Client, s *served, o xfer.Optio
 	return sum, nil
 }
 
-// A copy that cannot continue begins anew over TCP if an RDMA device refuses the ring, at either
-// end: nothing has been read, written, deleted or sent by then.
+// A copy that cannot resume begins again over TCP if an RDMA device refuses the ring, at either end: nothing has been
+// read, written, deleted or sent by then.
 func TestRefusedRingsDoNotEndCopiesOfOneAttempt(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	for name := range onceCopies {
@@ -179,13 +178,13 @@ func TestRefusedRingsDoNotEndCopiesOfOneAttempt(t *testing.T) {
 	}
 }
 
-// If data was sent when the device failed, only a copy that can compare it begins anew.
+// If data was sent when the device failed, only a copy that can compare it begins again.
 func TestBrokenDevicesAndCopiesOfOneAttempt(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	for name, kind := range onceCopies {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var sent atomic.Int32 // payloads, by the end that breaks
+			var sent atomic.Int32 // payloads, by the end that fails
 			f := rdmatest.Faults{Drop: func(p rdmatest.Posted) bool { return isPayload(p) && sent.Add(1) > 2 }}
 			here, there := f, rdmatest.Faults{}
 			if !kind.push {
@@ -194,7 +193,7 @@ func TestBrokenDevicesAndCopiesOfOneAttempt(t *testing.T) {
 			s, o := serveNICs(t, there)
 			s.ep.Addrs = s.ep.Addrs[:1]
 			o.BytesPerSecond = 0
-			var dials, later atomic.Int32 // TCP must not come to the help of the first attempt
+			var dials, later atomic.Int32 // TCP must not help the first attempt
 			byTCP := rdmatest.Faulty(tcp.New(), rdmatest.Faults{Dial: func(netip.AddrPort, []byte) error {
 				if dials.Add(1) > 1 && later.Load() == 0 {
 					return rdma.ErrDisconnected

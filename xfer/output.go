@@ -10,21 +10,20 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// streamPartBytes is how many bytes of a piece are written to a stream at once. Each
-// write counts as progress, also where the reader is slow.
+// streamPartBytes is how many bytes of a piece are written to a stream in one call. Each write counts as progress, even
+// if the reader is slow.
 const streamPartBytes = 64 << 10
 
-// streamLander writes what arrives to a stream. It is the only worker of its sink. It
-// verifies a piece right before it writes the piece. When a piece has to be sent again,
-// all later pieces wait: the rest of its chunk comes again with it, and later chunks
-// stay in their slots.
+// streamLander writes what arrives to a stream. It is the only worker of its sink. It verifies a piece immediately
+// before it writes it. When a piece must be sent again, all later pieces wait: the rest of its chunk is sent again with
+// it, and later chunks remain in their slots.
 type streamLander struct {
 	sink   *sink
 	lander lander
-	// owed are the extents that come next, from the one that is sent again to the end
-	// of its chunk: pieces that were asked for, and holes between them.
+	// owed are the extents that come next, from the one that is sent again to the end of its chunk: pieces that were
+	// requested, and holes between them.
 	owed []owedExtent
-	// Waiting are the chunks that are booked and in their slots, in order.
+	// waiting are the chunks that are booked and in their slots, in order.
 	waiting []waitingChunk
 	// givenUp: a piece will not come, so nothing more is written.
 	givenUp bool
@@ -33,7 +32,7 @@ type streamLander struct {
 
 type owedExtent struct {
 	wire.Extent
-	tries int // how often it has come damaged
+	tries int // how often it arrived damaged
 }
 
 type waitingChunk struct {
@@ -57,7 +56,7 @@ func (k *sink) drainStream(ctx context.Context) error {
 		var err error
 		select {
 		case <-k.receiver.Work.Ready:
-			if !begun { // before, another attempt may take the stream
+			if !begun { // until then, another attempt may take the stream
 				begun, done = true, context.AfterFunc(ctx, k.out.Interrupt)
 			}
 			err = w.arrived(ctx, k.receiver.Work.Next(nil))
@@ -77,8 +76,7 @@ func (k *sink) drainStream(ctx context.Context) error {
 	}
 }
 
-// arrived lands a chunk, or keeps it until the pieces that were asked for again have
-// come. It then lands the chunks that it kept.
+// arrived writes a chunk, or keeps it until the requested pieces have come. It then writes the chunks that it kept.
 func (w *streamLander) arrived(ctx context.Context, a flow.Filled) error {
 	r := wire.ReturnedSlot{Slot: uint32(a.Slot), Generation: a.Generation}
 	done, err := w.sink.open(&w.lander.chunk, a, &r)
@@ -112,7 +110,7 @@ func (w *streamLander) arrived(ctx context.Context, a flow.Filled) error {
 	return w.landWaiting()
 }
 
-// landWaiting lands chunks that were kept, until another piece is asked for again.
+// landWaiting writes chunks that were kept, until another piece is requested again.
 func (w *streamLander) landWaiting() error {
 	for len(w.owed) == 0 && len(w.waiting) > 0 {
 		next := w.waiting[0]
@@ -125,7 +123,7 @@ func (w *streamLander) landWaiting() error {
 	return nil
 }
 
-// forgetEnded owes nothing more of a file that has ended: nobody sends it again.
+// forgetEnded drops the owed extents of a file that has ended: nobody sends them again.
 func (w *streamLander) forgetEnded() error {
 	if len(w.owed) == 0 {
 		return nil
@@ -166,9 +164,8 @@ func (w *streamLander) landChunk(h *wire.ChunkHeader, a flow.Filled) error {
 	return w.lander.drain()
 }
 
-// landPiece writes an extent, if it is the next one and whole. again says that the
-// source is to send it again. data is its bytes, unless the payload of the chunk was
-// damaged.
+// landPiece writes an extent, if it is the next one and intact. again says that the source must send it again. data is
+// its bytes, unless the payload of the chunk was damaged.
 func (w *streamLander) landPiece(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, data []byte, damaged bool) (again bool, err error) {
 	if over, _ := e.hasEnded(); over {
 		w.owed = nil
@@ -176,7 +173,7 @@ func (w *streamLander) landPiece(h *wire.ChunkHeader, e *sinkEntry, x *wire.Exte
 	}
 	brings, err := w.sink.checkExtent(h, e, x)
 	if x.Flags&wire.ExtGivenUp != 0 {
-		// What came behind the piece that does not come is not to be written in its place.
+		// Do not write past a missing piece.
 		w.owed, w.givenUp = nil, true
 	}
 	switch {
@@ -186,7 +183,7 @@ func (w *streamLander) landPiece(h *wire.ChunkHeader, e *sinkEntry, x *wire.Exte
 		if i, err := w.owedAt(e, x); i != 0 || err != nil {
 			return i > 0, err // an earlier piece of this chunk was damaged again
 		}
-	case len(w.owed) > 0: // behind a damaged piece of its chunk
+	case len(w.owed) > 0: // after a damaged piece of its chunk
 		w.owed = append(w.owed, owedExtent{Extent: *x})
 		return brings, nil
 	default:
@@ -212,9 +209,8 @@ func (w *streamLander) landPiece(h *wire.ChunkHeader, e *sinkEntry, x *wire.Exte
 	return false, w.payHoles(e)
 }
 
-// owedAt finds an extent that was sent again among those that the stream needs. The
-// extent must be one of them and claim what was first claimed. Where its claim differs,
-// owedAt returns -1 and ends the entry.
+// owedAt finds an extent that was sent again among those that the stream needs. The extent must be one of them and
+// claim what was first claimed. If its claim differs, owedAt returns -1 and ends the entry.
 func (w *streamLander) owedAt(e *sinkEntry, x *wire.Extent) (int, error) {
 	i := slices.IndexFunc(w.owed, func(o owedExtent) bool { return o.Off == x.Off && o.Flags&wire.ExtHole == 0 })
 	if i < 0 {
@@ -228,8 +224,7 @@ func (w *streamLander) owedAt(e *sinkEntry, x *wire.Extent) (int, error) {
 	return i, nil
 }
 
-// damaged notes that the next piece came damaged, and reports whether the source is to
-// send it again.
+// damaged records that the next piece arrived damaged, and reports whether the source must send it again.
 func (w *streamLander) damaged(e *sinkEntry) bool {
 	w.sink.tally.AddRepairs(1)
 	o := &w.owed[0]
@@ -266,8 +261,7 @@ func (w *streamLander) payHoles(e *sinkEntry) error {
 	return nil
 }
 
-// write writes verified bytes to the stream, with at least one call. It blocks until the
-// reader takes them.
+// write writes verified bytes to the stream, with at least one call. It blocks until the reader accepts them.
 func (w *streamLander) write(data []byte) error {
 	for first := true; first || len(data) > 0; first = false {
 		from := stat.Now()

@@ -9,16 +9,16 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// extentAlign and pageAlign are how an extent's bytes are aligned in a slot: to a cache
-// line, or to a page from pageFrom bytes on, where that is worth it to the file system.
+// extentAlign and pageAlign are the alignments of an extent's bytes in a slot: to a cache line, or from pageFrom bytes
+// on to a page, if that helps the file system.
 const (
 	extentAlign = 64
 	pageAlign   = 4096
 	pageFrom    = 64 << 10
 )
 
-// pack cuts accepted entries into chunks and hands each to the workers in a source slot.
-// Wishes for a resend go first. pack returns when every entry has ended.
+// pack cuts accepted entries into chunks and passes each to the workers in a source slot. Requests for a resend go
+// first. pack returns when every entry has ended.
 func (s *source) pack(ctx context.Context) error {
 	defer close(s.jobs.Ready)
 	if err := s.Session.Link.AwaitRing(ctx); err != nil {
@@ -34,8 +34,7 @@ func (s *source) pack(ctx context.Context) error {
 	}
 }
 
-// nextJob waits for a free slot and something to put into it. It returns nil when
-// nothing more will come.
+// nextJob waits for a free slot and something to put into it. It returns nil when nothing more will come.
 func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
 	s.sender.Mu.Lock()
 	defer s.sender.Mu.Unlock()
@@ -70,7 +69,7 @@ func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
 	}
 }
 
-// resendLocked puts the oldest wish for a resend into a slot.
+// resendLocked puts the oldest request for a resend into a slot.
 func (s *source) resendLocked() *outSlot {
 	r := s.window.resends[0]
 	s.window.resends = s.window.resends[1:]
@@ -91,7 +90,7 @@ func (s *source) resendLocked() *outSlot {
 	return slot
 }
 
-// resendLater notes what the sink wants again.
+// resendLater records what the sink requests again.
 func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 	w := &resend{id: c.ID, repair: c.Repair, tries: c.Tries}
 	var different []int
@@ -105,7 +104,7 @@ func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 		w.repair = true
 		w.tries++
 		if len(bad) < len(c.Extents) {
-			w.tries = 1 // something of it has arrived: the rest has its own tries
+			w.tries = 1 // something of it has arrived: the rest has its own attempts
 		}
 		for i := range c.Extents {
 			if len(bad) == 0 || int(bad[0]) != i {
@@ -124,7 +123,7 @@ func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 			w.files = append(w.files, c.Of.files[i])
 		}
 		s.tally.AddRepairs(int64(len(w.extents)))
-		s.tally.AddWireBytes(int64(c.StoredBytes)) // all of it has arrived, though not all whole
+		s.tally.AddWireBytes(int64(c.StoredBytes)) // all of it has arrived, though not all intact
 		s.resendDifferent(c, different)
 	}
 	if len(w.extents) > 0 {
@@ -134,15 +133,14 @@ func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 	return nil
 }
 
-// resendMoved sends a chunk again that was lost with its link.
+// resendMoved sends again a chunk that was lost with its link.
 func (s *source) resendMoved(c *outChunk) {
 	s.window.resends = append(s.window.resends, &resend{
 		id: c.ID, repair: c.Repair, tries: c.Tries, headerTries: c.HeaderTries, extents: slices.Clone(c.Extents), files: slices.Clone(c.Of.files),
 	})
 }
 
-// alignUp is the first place at or after used where an extent of n bytes may begin in a
-// slot.
+// alignUp is the first place at or after used at which an extent of n bytes may begin in a slot.
 func alignUp(used, n int64) int64 {
 	a := int64(extentAlign)
 	if n >= pageFrom {
@@ -166,7 +164,7 @@ func (s *source) cutChunk(c *outChunk) error {
 		}
 		x := wire.Extent{Entry: e.id, Off: e.packed}
 		if e.failed() != nil {
-			// Read no more of the entry: one extent tells the sink its end.
+			// Read no more of the entry: one extent announces its end to the sink.
 			x.Flags, e.packed = wire.ExtLast, e.Size
 		} else {
 			length, flags := s.nextExtent(e)
@@ -201,8 +199,8 @@ func (s *source) cutChunk(c *outChunk) error {
 	return nil
 }
 
-// nextExtent returns the length and kind of the next extent of a file: one piece, a run
-// of pieces that are holes, or the pieces that an earlier copy brought.
+// nextExtent returns the length and kind of the next extent of a file: one piece, a run of pieces that are holes, or
+// the pieces that an earlier copy left at the sink.
 func (s *source) nextExtent(e *srcEntry) (length int64, flags uint16) {
 	piece := s.Session.Terms.PieceBytes
 	left := e.Size - e.packed
@@ -231,7 +229,7 @@ func (s *source) nextExtent(e *srcEntry) (length int64, flags uint16) {
 	}
 	hole = min(hole, longestHole(&s.Session.Terms)*piece)
 	if hole == e.Size {
-		// Nothing more is read of it, and a chunk has many such files.
+		// Nothing more of it is read, and a chunk has many such files.
 		err := e.checkShared()
 		e.closeFile()
 		if err != nil {

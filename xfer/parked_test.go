@@ -14,8 +14,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A chunk that waits in its slot for one before it holds nothing up when its file has ended:
-// the source then sends nothing more of it.
+// A chunk that waits in its slot for an earlier one does not hold up the copy when its file has ended: the source then
+// sends nothing more of it.
 func TestChunksThatWaitForWhatNeverComes(t *testing.T) {
 	overHostile(t, func(t *testing.T, w hostileWay) {
 		_, addr, ends := w.serve(t)
@@ -36,7 +36,7 @@ func TestChunksThatWaitForWhatNeverComes(t *testing.T) {
 			if err := p.chunk(1, 1, 1, data, x); err != nil { // chunk 0 was lost on its way
 				return err
 			}
-			time.Sleep(50 * time.Millisecond) // until it waits; it comes too late otherwise, which is right, too
+			time.Sleep(50 * time.Millisecond) // until it waits; otherwise it comes too late, which is also valid
 			failed := &wire.Exception{Entry: 0, Outcome: Failed, Text: "it changed"}
 			if err := p.Ctl.Send(ctx, wire.MsgFail, wire.AppendException(nil, failed)); err != nil {
 				return err
@@ -71,8 +71,7 @@ func (p *puppet) endOf(ctx context.Context, o *Options, file wire.AnnouncedEntry
 	return p.await(ctx, wire.MsgDone)
 }
 
-// Nor do chunks of a stream that wait for a piece that was damaged, nor those that wait for
-// their turn behind these.
+// The same holds for chunks of a stream that wait for a damaged piece, and those that wait for their turn after these.
 func TestChunksOfAStreamThatEnded(t *testing.T) {
 	OnHost(t)
 	const piece = manifest.DefaultPieceBytes

@@ -10,7 +10,7 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// partialFilesIn returns how many partial files and journals lie in a directory.
+// partialFilesIn returns how many partial files and journals are in a directory.
 func partialFilesIn(dir string) (n int) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
@@ -21,7 +21,7 @@ func partialFilesIn(dir string) (n int) {
 	return n
 }
 
-// TestPartialDir: what arrives lies where it was to lie, and counts.
+// TestPartialDir: partial files are in the chosen directory, and count for the next copy.
 func TestPartialDir(t *testing.T) { over(t, testPartialDir) }
 
 func testPartialDir(t *testing.T, w way) {
@@ -57,9 +57,8 @@ func testPartialDir(t *testing.T, w way) {
 	}
 }
 
-// Directories for partial files are neither copied nor deleted, but for those in a
-// directory that is deleted, whatever characters their name has. What is only like that
-// name is copied.
+// Directories for partial files are neither copied nor deleted, except those in a directory that is deleted, whatever
+// characters their name has. An entry whose name is only similar is copied.
 func TestPartialDirsAreNotCopied(t *testing.T) { over(t, testPartialDirsAreNotCopied) }
 
 func testPartialDirsAreNotCopied(t *testing.T, w way) {
@@ -80,12 +79,11 @@ func testPartialDirsAreNotCopied(t *testing.T, w way) {
 		if got := below(t, filepath.Join(s.root, "dst")); !slices.Equal(got, want) {
 			t.Errorf("the destination has %q, want %q", got, want)
 		}
-		o.DeleteExcluded = true // the sink protects them all the same
+		o.DeleteExcluded = true // the sink protects them nevertheless
 	}
 }
 
-// A directory for partial files that cannot be used ends the copy before any data, with
-// its name.
+// A directory for partial files that cannot be used ends the copy before any data, with an error that names it.
 func TestUnusablePartialDir(t *testing.T) {
 	w := tcpWay(t)
 	s := serve(t, w)

@@ -21,9 +21,8 @@ const pingBytes = 64
 // Latency is the round trip of one kind of work request.
 type Latency struct {
 	Link Link
-	// Op is "send" (a message and its answer), "write-imm" (a Write with immediate, and
-	// the peer's Write with immediate in return) or "write" (a Write, and behind it on
-	// the same queue pair a Read of the same bytes).
+	// Op is "send" (a message and its answer), "write-imm" (a Write with immediate, and the peer's Write with immediate
+	// in return) or "write" (a Write, followed on the same queue pair by a Read of the same bytes).
 	Op                    string
 	Median, P99, Shortest time.Duration
 	Rounds                int
@@ -90,7 +89,7 @@ func (p *ponger) talk(ctx context.Context, _ *errgroup.Group) error {
 	return p.Session.Linger(ctx)
 }
 
-// pinger is the client's end. Its poller hands every answer on.
+// pinger is the client's end. Its poller passes every answer on.
 type pinger struct {
 	Session *flow.Session
 	peer    wire.RingInfo

@@ -12,7 +12,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// place decides where the copy goes, once its first entry is known.
+// place decides where the copy goes, when its first entry is known.
 func (k *sink) place(first *wire.AnnouncedEntry) error {
 	k.window.mu.Lock()
 	placed := k.window.placed
@@ -83,8 +83,8 @@ func (k *sink) prepare(e *sinkEntry) error {
 	return nil
 }
 
-// spares ends an entry that would get the name of the manifest that this copy writes. One
-// that was named on the command line counts as failed.
+// spares ends an entry that would get the name of the manifest that this copy writes. An entry that was named on the
+// command line counts as failed.
 func (k *sink) spares(e *sinkEntry) bool {
 	if e.Type == manifest.Dir || k.out != nil || !k.store.Spares(e.Path) {
 		return false
@@ -98,8 +98,8 @@ func (k *sink) spares(e *sinkEntry) bool {
 	return true
 }
 
-// countFound counts an announced file in the total. The source tells its own total rarely:
-// what is kept meanwhile, and taken off the total, can be more than that.
+// countFound counts an announced file in the total. The source sends its own total rarely: the files that are kept
+// meanwhile, and subtracted from the total, can be more than that.
 func (k *sink) countFound(e *sinkEntry) {
 	if e.isLink() || e.Stream {
 		return
@@ -108,7 +108,7 @@ func (k *sink) countFound(e *sinkEntry) {
 	k.tally.SetTotal(k.intake.bytes)
 }
 
-// hearTotals takes the source's totals so far. Data can flow from then on.
+// hearTotals records the source's totals so far. Data can flow from then on.
 func (k *sink) hearTotals(ctx context.Context, body []byte) error {
 	t, err := wire.DecodeTotals(body)
 	if err != nil {
@@ -122,8 +122,7 @@ func (k *sink) hearTotals(ctx context.Context, body []byte) error {
 	return k.plan(ctx)
 }
 
-// plan checks that the file system has room for the announced entries, and lets their
-// data come.
+// plan checks that the file system has room for the announced entries, and permits their data to come.
 func (k *sink) plan(ctx context.Context) error {
 	k.window.mu.Lock()
 	upto, opened := k.window.announced, k.window.totalKnown && k.window.placed

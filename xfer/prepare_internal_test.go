@@ -11,8 +11,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// TestFoundBytesCount: what a sink was told of is in its total, before the source tells
-// one.
+// TestFoundBytesCount: announced files are in the sink's total before the source sends one.
 func TestFoundBytesCount(t *testing.T) {
 	OnHost(t)
 	w, root := byTCP(), t.TempDir()

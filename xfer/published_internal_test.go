@@ -9,7 +9,7 @@ import (
 	"gdrcp/manifest"
 )
 
-// A file in place that its publication refuses is as half-written as any.
+// A file written in place whose publication fails is reported as half-written, like any other.
 func TestRefusedInPlaceIsToldAsHalfWritten(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(dir+"/f", []byte("old old"), 0o644); err != nil {

@@ -9,22 +9,19 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// pullFilter knows what a pull asked for, or what the OneCopy of a push allows. The
-// source says which entries there are. Only this end can know which of them may be
-// written at the destination: a user who pulls one file into a home directory does not
-// want a .bashrc as well.
+// pullFilter records what a pull asked for, or what the OneCopy of a push allows. The source says which entries exist.
+// Only this end can know which of them may be written at the destination: a user who pulls one file into a home
+// directory does not want a .bashrc as well.
 type pullFilter struct {
 	flags uint64
-	// name is the name of a single source at the destination. It is "." where the
-	// source's contents go into the destination itself.
+	// name is the name of a single source at the destination. It is "." if the source's contents go into the
+	// destination itself.
 	name string
-	// named reports whether a name is one of several sources'. It is nil for a single
-	// source.
+	// named reports whether a name is one of several sources'. It is nil for a single source.
 	named func(name string) bool
-	// Begun says that the first entry was seen. alone says that it is a single file or
-	// link.
+	// begun says that the first entry was seen. alone says that it is a single file or link.
 	begun, alone bool
-	// filter knows what was to be left out. It is nil where this end cannot tell.
+	// filter knows what must be left out. It is nil if this end cannot know.
 	filter *entryFilter
 	// listed knows the names of a list. It is nil without one.
 	listed *listedCheck
@@ -44,12 +41,11 @@ func newPullFilter(h *wire.Hello) *pullFilter {
 	return a
 }
 
-// sourceName is the name that a single source of a pull gets at the destination.
+// sourceName is the name of a single source of a pull at the destination.
 func sourceName(path string) string { return chunker.BaseName("/" + path) }
 
-// check refuses an entry that no server announces if it serves what was asked for.
-// Place of the destination checks that a tree has "." at its top. A nil pullFilter
-// accepts everything.
+// check refuses an entry that no server announces if it serves what was asked for. The destination's Place checks that
+// a tree has "." at its top. A nil pullFilter accepts everything.
 func (a *pullFilter) check(e *manifest.Entry) error {
 	if a == nil {
 		return nil

@@ -11,13 +11,12 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// errSuperseded ends a session whose client has come again.
+// errSuperseded ends a session whose client has connected again.
 var errSuperseded = fault.ErrSuperseded
 
-// pushes are the copies that clients are pushing to a server. Of the attempts of one copy only
-// one runs at a time: an earlier one, whose connection is lost, still removes or publishes
-// files and sets times as it ends, and would change what a later one has made. The zero value
-// has none.
+// pushes are the copies that clients are pushing to a server. Only one attempt of a copy runs at a time: an earlier
+// one, whose connection is lost, still removes or publishes files and sets times as it ends, and would change what a
+// later one has made. The zero value has none.
 type pushes struct {
 	mu   sync.Mutex
 	copy map[pushID]*pushedCopy
@@ -32,12 +31,12 @@ type pushID struct {
 // pushedCopy is a copy with an attempt that runs, waits for an earlier one, or is ending.
 type pushedCopy struct {
 	running  chan struct{} // holds a token while an attempt runs
-	attempts int           // that have entered and not left
+	attempts int           // attempts that have entered and not left
 	latest   uint32        // the highest number of an attempt
 	end      func(error)   // ends that attempt
 }
 
-// stillWriting begins the words of an endingError.
+// stillWriting begins the text of an endingError.
 const stillWriting = "an earlier attempt of this copy is still writing"
 
 // endingError refuses an attempt because an earlier one does not end. The client may try again.
@@ -45,12 +44,11 @@ type endingError struct{ waited time.Duration }
 
 func (e *endingError) Error() string { return fmt.Sprintf("%s after %v", stillWriting, e.waited) }
 
-// Unwrap says that to the client the server has stopped, as one that was started anew.
+// Unwrap returns ErrPeerStopped: to the client the server has stopped, as if it had restarted.
 func (e *endingError) Unwrap() error { return fault.ErrPeerStopped }
 
-// enter makes a session the running attempt of its copy. It ends an earlier attempt and waits
-// until nothing of that runs any more, for patience at most. The session calls left when nothing
-// of it runs any more, also after an error.
+// enter makes a session the running attempt of its copy. It ends an earlier attempt and waits until nothing of that
+// runs any more, for patience at most. The session calls left when nothing of it runs any more, even after an error.
 func (p *pushes) enter(ctx context.Context, key string, end func(error), h *wire.Hello, patience time.Duration) (left func(), _ error) {
 	if h.Terms.Mode != wire.ModePush || h.Copy == (wire.CopyAttempt{}) {
 		return func() {}, nil

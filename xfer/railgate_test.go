@@ -8,14 +8,14 @@ import (
 	"gdrcp/xfer"
 )
 
-// railGate holds back what a copy sends until its rails have joined. Else a machine that
-// is slow to make a rail would have copied all over the others by then.
+// railGate holds back what a copy sends until its rails have joined. Otherwise a machine that is slow to make a rail
+// would have copied everything over the others by then.
 type railGate struct {
 	open    chan struct{}
 	missing atomic.Int32
 }
 
-// newRailGate waits for so many rails beside the first one.
+// newRailGate waits for so many rails besides the first one.
 func newRailGate(further int) *railGate {
 	g := &railGate{open: make(chan struct{})}
 	g.missing.Store(int32(further))
@@ -25,8 +25,8 @@ func newRailGate(further int) *railGate {
 	return g
 }
 
-// hold is for Stall of [rdmatest.Faults], at the source. It gives up on a rail that does
-// not join, of which the test then tells.
+// hold is for Stall of [rdmatest.Faults], at the source. It stops waiting for a rail that does not join, which the test
+// then reports.
 func (g *railGate) hold(p rdmatest.Posted) bool {
 	if isPayload(p) {
 		select {

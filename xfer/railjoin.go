@@ -15,16 +15,15 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// MaxRails bounds how many rails carry a session at once.
+// MaxRails bounds how many rails carry a session at a time.
 const MaxRails = link.MaxLinks
 
 // AllRails asks for every rail that reaches the server.
 const AllRails = -1
 
 const (
-	// railPause is how long a rail rests after it was lost the first time. Each further
-	// loss doubles that, up to railMaxPause, until the rail has carried a link for that
-	// long.
+	// railPause is the pause after the first loss of a rail. Each further loss doubles it, up to railMaxPause, until
+	// the rail has carried a link for that long.
 	railPause    = time.Second
 	railMaxPause = 30 * time.Second
 	// railTries is how often a rail is tried that has never joined.
@@ -33,8 +32,7 @@ const (
 	joinTime = 10 * time.Second
 )
 
-// keepRails has further rails join the session, and lost ones again. d is the session's
-// first connection.
+// keepRails lets further rails join the session, and lost ones again. d is the session's first connection.
 func keepRails(ctx context.Context, s *flow.Session, c *Client, ep Endpoint, d *firstConn, o *Options) error {
 	select {
 	case <-s.RoleSet:
@@ -56,8 +54,7 @@ func keepRails(ctx context.Context, s *flow.Session, c *Client, ep Endpoint, d *
 	return nil
 }
 
-// keepRail makes links over a way, one after the other, until ctx ends or the way turns
-// out to lead nowhere.
+// keepRail makes links over a way, one by one, until ctx ends or the way proves useless.
 func keepRail(ctx context.Context, s *flow.Session, w *railWay, d *firstConn, o *Options) error {
 	pause, failed := railPause, 0
 	for l := w.link; ; {
@@ -99,7 +96,7 @@ func keepRail(ctx context.Context, s *flow.Session, w *railWay, d *firstConn, o 
 				return nil
 			}
 			if failed == 1 && w.link != nil {
-				reportNoRail(s, w, err) // later tries mostly fail for the same reason
+				reportNoRail(s, w, err) // later attempts mostly fail for the same reason
 			}
 			continue
 		}
@@ -107,9 +104,8 @@ func keepRail(ctx context.Context, s *flow.Session, w *railWay, d *firstConn, o 
 	}
 }
 
-// restRail waits before a rail is tried again. Where no link is left, it does not wait
-// for long, and where the last one is lost meanwhile, no more: the session ends if no rail
-// joins soon.
+// restRail waits before a rail is tried again. If no link is left, the wait is short, and it ends when the last link is
+// lost: the session ends if no rail joins soon.
 func restRail(ctx context.Context, s *flow.Session, pause *time.Duration) error {
 	wait := *pause
 	left, changed := s.Links.Left()
@@ -142,8 +138,7 @@ func laneOfLink(n credit.Link, qp int) trust.Lane {
 	return trust.Lane{Rail: 1, QP: uint8(qp), Epoch: uint16(n)}
 }
 
-// dialLink makes a link over a way. It returns the link once its first queue pair is in
-// the session.
+// dialLink makes a link over a way. It returns the link when its first queue pair is in the session.
 func dialLink(ctx context.Context, s *flow.Session, w *railWay, d *firstConn, o *Options) (*link.Link, error) {
 	again := w.number != 0
 	l, err := dialNumber(ctx, s, w, d, o)
@@ -154,7 +149,7 @@ func dialLink(ctx context.Context, s *flow.Session, w *railWay, d *firstConn, o 
 	return l, err
 }
 
-// dialNumber is one try of dialLink, with the way's number or the next one.
+// dialNumber is one attempt of dialLink, with the way's number or the next one.
 func dialNumber(ctx context.Context, s *flow.Session, w *railWay, d *firstConn, o *Options) (*link.Link, error) {
 	rail, err := w.provider.Open(w.device, o.railConfig(d.grant, false))
 	if err != nil {
@@ -183,14 +178,13 @@ func dialNumber(ctx context.Context, s *flow.Session, w *railWay, d *firstConn, 
 	s.JoinLink(l)
 	for qp := 1; qp < d.grant.QPs; qp++ {
 		if _, err := dialLane(ctx, s, w, d, l, qp); err != nil {
-			break // the link goes on with fewer
+			break // the link continues with fewer
 		}
 	}
 	return l, nil
 }
 
-// dialLane makes a queue pair of a link. answered says that the server has taken it or
-// refused it.
+// dialLane makes a queue pair of a link. answered says that the server has accepted or refused it.
 func dialLane(ctx context.Context, s *flow.Session, w *railWay, d *firstConn, l *link.Link, qp int) (answered bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, joinTime, fmt.Errorf("%w: no answer from %s within %v", ErrPeerSilent, w.to, joinTime))
 	defer cancel()
@@ -202,12 +196,11 @@ func dialLane(ctx context.Context, s *flow.Session, w *railWay, d *firstConn, l 
 	return true, l.AddLane(conn, lane)
 }
 
-// takeLane takes a queue pair of a session that runs, at the server. It answers the
-// request.
+// takeLane accepts a queue pair of a running session, at the server. It answers the request.
 func takeLane(ctx context.Context, s *flow.Session, p rdma.Provider, req rdma.Request, lane trust.Lane, cfg rdma.RailConfig, host *door.Session) error {
 	err := tryLane(ctx, s, p, req, lane, cfg, host)
 	if err != nil && lane.Rail != 0 {
-		// A copy that ends leaves joins behind that it has begun, and needs none of them.
+		// A copy that ends abandons joins that it has begun, and needs none of them.
 		s.ReportNoLane(req, err)
 		return nil
 	}
@@ -234,7 +227,7 @@ func tryLane(ctx context.Context, s *flow.Session, p rdma.Provider, req rdma.Req
 	return takeLink(ctx, s, p, req, lane, cfg, host)
 }
 
-// takeFurtherLane takes a queue pair of a link that has its first one, or is about to.
+// takeFurtherLane accepts a queue pair of a link that has its first one, or is about to.
 func takeFurtherLane(ctx context.Context, s *flow.Session, req rdma.Request, lane trust.Lane) error {
 	n := credit.Link(lane.Epoch)
 	l, err := s.Links.Find(n)
@@ -252,7 +245,7 @@ func takeFurtherLane(ctx context.Context, s *flow.Session, req rdma.Request, lan
 	return l.AddLane(conn, lane)
 }
 
-// takeLink takes a further link by its first queue pair.
+// takeLink accepts a further link by its first queue pair.
 func takeLink(ctx context.Context, s *flow.Session, p rdma.Provider, req rdma.Request, lane trust.Lane, cfg rdma.RailConfig, host *door.Session) error {
 	n := credit.Link(lane.Epoch)
 	giveBack, room, ok := host.Book(messageBytes(&cfg), false)

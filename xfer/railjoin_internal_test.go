@@ -15,12 +15,12 @@ import (
 	"gdrcp/xfer/internal/link"
 )
 
-// heldAccepts is a provider of a server. The first queue pair of one link stands only once
-// it is released, as where the peer's last packet does not come through.
+// heldAccepts is a provider of a server. The first queue pair of one link is established only after release, as when
+// the peer's last packet is lost.
 type heldAccepts struct {
 	rdma.Provider
 	epoch    uint16
-	accepted chan string // every queue pair of a further link, as it begins and as it stands
+	accepted chan string // every queue pair of a further link, when it begins and when it is established
 	release  chan struct{}
 }
 
@@ -65,9 +65,8 @@ func (q heldRequest) Accept(ctx context.Context, rail rdma.Rail) (rdma.Conn, err
 	return conn, err
 }
 
-// A link that leads nowhere holds up no other: where several rails are tried at once, as
-// after the last was lost, the client gives up each after joinTime. The queue pairs of one
-// link come one after the other all the same.
+// A link that cannot be made holds up no other: if several rails are tried in parallel, as after the last was lost, the
+// client gives up each after joinTime. The queue pairs of one link are still made one by one.
 func TestLinkThatHangsHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	w := byTCP()
@@ -113,9 +112,8 @@ func TestLinkThatHangsHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// A rail that was lost often rests for half a minute. A session whose last other link is
-// lost meanwhile waits for 10 s only, and tries every rail in that time. That another rail
-// comes or goes ends no rest.
+// A rail that was lost often rests for half a minute. A session whose last other link is lost meanwhile waits for 10 s
+// only, and tries every rail in that time. If another rail is lost or joins, no rest ends.
 func TestRestingRailIsTriedWhenItIsTheLastHope(t *testing.T) {
 	t.Parallel()
 	first := newTestLink(t)

@@ -17,12 +17,12 @@ import (
 	"gdrcp/xfer/internal/link"
 )
 
-// deadEnd is a provider over which no queue pair comes about.
+// deadEnd is a provider over which no queue pair is established.
 type deadEnd struct {
 	rdma.Provider
 	rail    rdma.Rail
 	open    error        // or nil
-	answer  func() error // of the server
+	answer  func() error // the server's
 	numbers []uint16     // that were shown
 	tries   int
 }
@@ -48,7 +48,7 @@ func (r deadRail) Dial(_ context.Context, _ netip.AddrPort, data []byte) (rdma.C
 
 func (deadRail) Close() error { return nil }
 
-// admitted is a first connection that admits further ones.
+// admitted returns a first connection that admits further ones.
 func admitted(t *testing.T) *firstConn {
 	t.Helper()
 	opening, first, err := trust.Open(testKey, nil)
@@ -72,8 +72,8 @@ var (
 	errRefused    = &rdma.RejectedError{Code: rdma.RejectSession}
 )
 
-// A number is spent when the server has answered who showed it. Until then its way keeps
-// it, and no other way has it.
+// A number is used up when the server has answered the client that showed it. Until then its way keeps it, and no other
+// way has it.
 func TestNumbersOfLinksThatFail(t *testing.T) {
 	t.Parallel()
 	first, d := newTestLink(t), admitted(t)
@@ -116,8 +116,8 @@ func TestNumbersOfLinksThatFail(t *testing.T) {
 	}
 }
 
-// A rail that stays lost is tried twice a minute, for as long as the copy takes. The
-// numbers are there for the others, too, which may be lost later.
+// A rail that remains lost is tried twice a minute, for as long as the copy takes. The numbers are also needed by the
+// others, which may be lost later.
 func TestDeadRailLeavesNumbersForTheOthers(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ open, dial error }{

@@ -13,8 +13,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// twoNICs is a machine with two RDMA devices of one kind, each in a network and on a NUMA
-// node of its own. The devices carry their bytes by TCP.
+// twoNICs is a machine with two RDMA devices of one kind, each in a network and on a NUMA node of its own. The devices
+// carry their bytes by TCP.
 type twoNICs struct{ rdma.Provider }
 
 // nicAddrs are the addresses of its devices.
@@ -67,7 +67,7 @@ type railOf struct {
 
 func (r railOf) Device() rdma.Device { return nicNamed(r.device) }
 
-// nicListener hands out requests on one of the two devices.
+// nicListener accepts requests on one of the two devices.
 type nicListener struct{ rdma.Listener }
 
 func (l nicListener) Accept(ctx context.Context) (rdma.Request, error) {
@@ -114,7 +114,7 @@ func serveNICsBy(t *testing.T, w way, f rdmatest.Faults) (*served, xfer.Options)
 		s.ep.Addrs = append(s.ep.Addrs, xfer.ServerAddr{Transport: "verbs", Addr: at, Device: name, RateGbps: 400})
 	}
 	o := w.options(t)
-	// The ring that these devices ask for could hold all of a copy before both carry it.
+	// The default ring of these devices could hold all of a copy before both carry it.
 	o.Transport, o.BytesPerSecond, o.Slots = "auto", 48<<20, xfer.DefaultSlots
 	return s, o
 }
@@ -127,8 +127,7 @@ func bytesOf(sum *xfer.Summary) map[string]int64 {
 	return m
 }
 
-// Without an option, every device that reaches the server carries a part. Options leave
-// devices out.
+// Without an option, every device that reaches the server carries a part. Options leave devices out.
 func TestWhichRailsCarryACopy(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -165,8 +164,7 @@ func TestWhichRailsCarryACopy(t *testing.T) {
 	}
 }
 
-// When the last RDMA device falls silent in the middle, TCP takes over. With --require it
-// does not.
+// When the last RDMA device falls silent during a copy, TCP takes over. With --require it does not.
 func TestTCPTakesOver(t *testing.T) {
 	t.Parallel()
 	for _, push := range []bool{true, false} {
@@ -191,7 +189,7 @@ func TestTCPTakesOver(t *testing.T) {
 					for _, n := range got {
 						total += n
 					}
-					// In a pull, a device that comes back brings chunks until it is to send something.
+					// In a pull, a device that comes back carries chunks until it has to send something.
 					if push && got["tcp 127.0.0.1"] == 0 || sum.Link.Transport != "verbs" || total != sum.WireBytes {
 						t.Errorf("began over %s: %v", sum.Link.Transport, got)
 					}

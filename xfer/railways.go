@@ -13,23 +13,22 @@ import (
 	"gdrcp/xfer/internal/link"
 )
 
-// railWay is a way from a device here to an address of the server, which can carry a
-// link.
+// railWay is a way from a local device to an address of the server, which can carry a link.
 type railWay struct {
 	provider rdma.Provider
 	device   string
 	to       netip.AddrPort
-	// IsReserve says that the way is for when no other is left.
+	// isReserve says that the way is for when no other is left.
 	isReserve bool
-	// Link is the one that stands at first, or nil.
+	// link is the one that exists at first, or nil.
 	link *link.Link
-	// Number is that of a link which the server did not answer for, or 0. The next link over
-	// this way takes it: a way that leads nowhere for hours would else use up all numbers.
+	// number is that of a link for which the server did not answer, or 0. The next link over this way uses it:
+	// otherwise a way that fails for hours would use up all numbers.
 	number credit.Link
 }
 
-// ways lists the ways to the server: that of the first connection, further ones up to
-// what the options ask for, and at the end TCP as a reserve.
+// ways lists the ways to the server: that of the first connection, further ones up to what the options ask for, and at
+// the end TCP as a reserve.
 func (c *Client) ways(ctx context.Context, ep Endpoint, d *firstConn, o *Options) []*railWay {
 	first := &railWay{provider: c.providerOf(d), device: d.rail.Device().Name, to: d.conn.Remote()}
 	ways := []*railWay{first}
@@ -73,9 +72,9 @@ func (c *Client) providerOf(d *firstConn) rdma.Provider {
 	return c.TCP
 }
 
-// furtherDevices pairs the devices here that the session does not use yet with the
-// server's addresses. Each end's device is used once. A device of another kind than the
-// first, or with less than half of its rate, has another purpose.
+// furtherDevices pairs the local devices that the session does not use yet with the server's addresses. Each end's
+// device is used once. A device of another kind than the first, or with less than half of its rate, has another
+// purpose.
 func (c *Client) furtherDevices(ctx context.Context, d *firstConn, o *Options) (ways []*railWay) {
 	devices, err := c.Verbs.Devices()
 	if err != nil {
@@ -132,7 +131,7 @@ func (c *Client) furtherDevices(ctx context.Context, d *firstConn, o *Options) (
 	return ways
 }
 
-// mayUse reports whether the options let a device here carry chunks.
+// mayUse reports whether the options let a local device carry chunks.
 func (o *Options) mayUse(v rdma.Device) bool {
 	if o.Rail == "" {
 		return true
@@ -140,7 +139,7 @@ func (o *Options) mayUse(v rdma.Device) bool {
 	return slices.ContainsFunc(o.MoreRails, func(name string) bool { return isNamed(name, v.Name, v.Addrs()...) })
 }
 
-// reportNoRail tells that a rail does not join.
+// reportNoRail reports that a rail does not join.
 func reportNoRail(s *flow.Session, w *railWay, why error) {
 	if s.Report != nil {
 		s.Report(Event{Kind: EventRailUnused, Rail: cmp.Or(w.device, w.to.String()), Text: why.Error(), RailsLeft: len(s.Links.Snapshot())})

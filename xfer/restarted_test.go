@@ -9,8 +9,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// A server that is started anew between its grant and the first queue pair does not know the
-// session. The client authenticates to it again.
+// A server that restarts between its grant and the first queue pair does not know the session. The client authenticates
+// to it again.
 func TestServerIsStartedAnewBehindItsGrant(t *testing.T) {
 	w := tcpWay(t)
 	before, root := serve(t, w), t.TempDir()
@@ -34,7 +34,7 @@ func TestServerIsStartedAnewBehindItsGrant(t *testing.T) {
 	if !sameFile(t, src, filepath.Join(root, "file"), new([2][64 << 10]byte)) {
 		t.Error("other bytes")
 	}
-	// One that never knows it is no server to go on with.
+	// The client stops after several attempts if the server never knows it.
 	never := xfer.Forward(t, func(i int) netip.AddrPort { return at([]*served{before, after}[i%2]) })
 	ep.Port = never.Port()
 	if _, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, ep, "other", w.options(t)); err == nil {

@@ -28,9 +28,8 @@ const (
 	Kept    = wire.Kept
 )
 
-// copyResults keeps what one end knows about the whole copy: the roots over what was
-// copied, the exceptions, the manifest that is written and the one that must be met.
-// Entries end in order of path.
+// copyResults is one end's record of the whole copy: the roots over what was copied, the exceptions, the manifest that
+// is written and the one that must be matched. Entries end in order of path.
 type copyResults struct {
 	report       func(Event)
 	tally        *Tally
@@ -39,7 +38,7 @@ type copyResults struct {
 	writes       bool   // the copy writes a manifest
 	writesAs     string // the last name of the manifest's path
 
-	// Tries are those of a client's copy, or nil.
+	// tries are those of a client's copy, or nil.
 	tries *Tries
 
 	mu        sync.Mutex
@@ -47,41 +46,40 @@ type copyResults struct {
 	out       *manifest.FileWriter
 	spill     pieceSpill
 	nextToEnd uint64 // id of the entry that ends next
-	// booked is about announced entries, refused about others. late counts what happens
-	// behind the last entry, and what another try would find again.
+	// booked is about announced entries, refused about others. late counts what happens after the last entry, and what
+	// another attempt would find again.
 	booked       bookings
 	refused      refusedCounts
-	refusedSoFar *refusedCounts // an equal copy, once an entry has it
+	refusedSoFar *refusedCounts // a copy of refused, made when an entry needs it
 	late         [Kept + 1]int64
-	// tellMissing tells the other end that an entry of the given manifest is not at the
-	// source. It is nil at a sink, because the source need not know.
+	// tellMissing reports to the peer that an entry of the given manifest is not at the source. It is nil at a sink,
+	// because the source need not know.
 	tellMissing func(path string, x *wire.Exception) error
-	// verified says that the other end has the same roots.
+	// verified says that the peer has the same roots.
 	verified bool
-	withheld bool   // the tree, which was to appear whole, has not
+	withheld bool   // the tree, which was to appear as a whole, was not published
 	dry      bool   // the copy copies nothing: the roots are of nothing
-	whole    bool   // the copy makes a tree that appears whole
-	read     DiskIO // how files came from the disk
-	written  DiskIO // how files got to the disk
+	whole    bool   // the copy makes a tree that appears as a whole
+	read     DiskIO // how files were read from the disk
+	written  DiskIO // how files were written to the disk
 	deletes  deleteCounts
 	unkept   fileset.UnkeptList
 }
 
 // bookings are the numbers of the announced entries that have ended.
 type bookings struct {
-	counts       [Kept + 1]int64 // by outcome; of those copied, the files
+	counts       [Kept + 1]int64 // by outcome; for Copied, the files
 	links, dirs  int64
-	grown        int64 // of the files that were copied
-	resumedBytes int64 // of these files, what an earlier copy had brought
-	// compared sums the comparisons of files that were copied, and sentBytes what was sent
-	// of such files. unchanged counts those that were there already, and
-	// unchangedBytes are theirs.
+	grown        int64 // copied files that grew
+	resumedBytes int64 // of these files, what an earlier copy had left
+	// compared sums the comparisons of files that were copied, and sentBytes what was sent of such files. unchanged
+	// counts those that existed already, and unchangedBytes is their size.
 	compared                  comparison
 	unchanged                 int64
 	sentBytes, unchangedBytes int64
-	// trusted counts files that stay unread, trustedBytes are theirs.
+	// trusted counts files that remain unread, and trustedBytes is their size.
 	trusted, trustedBytes int64
-	// skippedBytes are of files that the destination kept, and nobody compared.
+	// skippedBytes is the size of files that the destination kept, and nobody compared.
 	skippedBytes int64
 	leftOut      int64 // of those that count as kept: they are not at the destination
 	dryBytes     int64 // of the files that would be copied
@@ -162,7 +160,7 @@ func (a *copyResults) lookup(b *entryState) error {
 	return nil
 }
 
-// walked reports the entries of the given manifest behind the last entry of the source.
+// walked reports the entries of the given manifest after the last entry of the source.
 func (a *copyResults) walked() error {
 	if a.wantManifest == nil {
 		return nil
@@ -190,9 +188,8 @@ func (a *copyResults) reportMissing(e *manifest.Entry) error {
 	return a.tellMissing(e.Path, &x)
 }
 
-// bookRefused books an entry that was never announced. path is empty where no entry can
-// have such a path. Entries of the given manifest that path stands for do not count as
-// missing.
+// bookRefused books an entry that was never announced. path is empty if no entry can have such a path. Entries of the
+// given manifest that path stands for do not count as missing.
 func (a *copyResults) bookRefused(path string, x *wire.Exception) error {
 	if a.wantManifest != nil && path != "" {
 		wanted, err := a.wantManifest.find(path, a.reportMissing)
@@ -225,10 +222,9 @@ func (a *copyResults) bookRefused(path string, x *wire.Exception) error {
 	return nil
 }
 
-// leavesOpen reports, for an entry that the source could not send, whether the source
-// may have or have lost more than is known. Nothing may then be deleted. The name of an
-// entry that vanished or changed is known. But such a source does not match a given
-// manifest.
+// leavesOpen reports, for an entry that the source could not send, whether the source may have or have lost more than
+// is known. Nothing may then be deleted. The name of an entry that vanished or changed is known. But such a source does
+// not match a given manifest.
 func (a *copyResults) leavesOpen(o Outcome) bool {
 	return o != Skipped && (o != Changed || a.wantManifest != nil)
 }
@@ -242,8 +238,8 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 		return a.bookAgain(b, x)
 	}
 	a.tries.settle(b)
-	// Of a file that was compared a dry run tells so that it stays. In another run it may be
-	// kept because a newer one came meanwhile.
+	// A dry run reports a file that was compared and found the same as kept. In another run it may be kept because a
+	// newer one came meanwhile.
 	if a.dry && x != nil && x.Outcome == Kept && b.comparison.pieces > 0 {
 		if b.isTrusted() {
 			a.booked.trusted++
@@ -260,11 +256,11 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 		x = nil
 	}
 	if x != nil {
-		if a.wantManifest != nil && x.Outcome == Skipped { // only what the manifest lists comes so far
+		if a.wantManifest != nil && x.Outcome == Skipped { // only entries that the manifest lists come here
 			x.Outcome, x.Text = Corrupt, fmt.Sprintf("%s: %v", x.Text, errNotAsManifest)
 		}
 		a.booked.counts[x.Outcome]++
-		a.tries.failsAnew(b.Path, x) // what later tries meet of it is nothing new
+		a.tries.failsAnew(b.Path, x) // what later attempts find of it is nothing new
 		leftOut := isLeftOut(x)
 		switch {
 		case leftOut:
@@ -272,7 +268,7 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 		case x.Outcome == Kept && b.Type == manifest.File:
 			a.booked.skippedBytes += b.Size
 		}
-		// The content differs from the manifest's. Either end may find that out.
+		// The content differs from the manifest's. Either end may detect that.
 		a.deletes.unlisted = a.deletes.unlisted || x.Outcome == Corrupt
 		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: x.Outcome, Text: x.Text, End: endOf(x), LeftOut: leftOut, DryRun: a.dry})
 		if b.begun {
@@ -280,7 +276,7 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 		}
 		return nil
 	}
-	unchanged := b.isUnchanged() && !a.dry // a dry run tells that as kept
+	unchanged := b.isUnchanged() && !a.dry // a dry run reports that as kept
 	trusted := unchanged && b.isTrusted()
 	switch b.Type {
 	case manifest.Dir:
@@ -340,9 +336,8 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 // drainAt is how many runs of a file may wait for the manifest's writer.
 const drainAt = 1024
 
-// drain writes the digests of a file that is being copied to the manifest, if the file
-// is next there: the manifest has its entries in order. drain bounds the memory that a
-// file of millions of pieces takes.
+// drain writes the digests of a file that is being copied to the manifest, if the file is next there: the manifest has
+// its entries in order. drain bounds the memory that a file of millions of pieces needs.
 func (a *copyResults) drain(b *entryState) error {
 	if !a.writes || b.Size <= drainAt*a.pieceBytes {
 		return nil
@@ -395,8 +390,7 @@ func (a *copyResults) finish() wire.Roots {
 	return wire.Roots{Content: a.roots.Content(), Meta: a.roots.Meta(), Entries: uint64(a.roots.Entries()), Bytes: uint64(a.roots.Bytes())}
 }
 
-// compare compares the other end's roots with this end's. Where they agree, it gives
-// the manifest its name.
+// compare compares the peer's roots with this end's. If they agree, it gives the manifest its name.
 func (a *copyResults) compare(peer string, theirs wire.Roots) error {
 	ours := a.finish()
 	if ours != theirs && ours.Content == theirs.Content {
@@ -430,8 +424,7 @@ func (a *copyResults) close() error {
 	return errors.Join(err, a.out.Abort())
 }
 
-// endOf is the end that an exception is about. Corrupt bytes concern both ends, and a
-// kept entry neither.
+// endOf is the end that an exception is about. Corrupt bytes concern both ends, and a kept entry neither.
 func endOf(x *wire.Exception) End {
 	switch {
 	case x.Outcome == Corrupt, x.Outcome == Kept:

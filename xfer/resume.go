@@ -15,25 +15,23 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A copy that was cut off goes on where it was. The source marks files that are worth it
-// with what they are (SourceMark). The sink writes down, beside such a file, which pieces
-// have arrived (chunker.CreatePartial). On the next copy it finds them by the mark, and
-// tells the source: pieces that have arrived are then a run in the file, as a hole is,
-// which both ends book by its digests and nobody sends.
+// A copy that was cut off can be resumed. The source marks large files with their identity (SourceMark). The sink
+// records in a journal next to such a file which pieces have arrived (chunker.CreatePartial). The next copy finds them
+// by the mark, and reports them to the source: pieces that have arrived are then a run in the file, like a hole, which
+// both ends book by its digests and nobody sends.
 
-// ResumeBytes is the size from which on a file is worth a journal.
+// ResumeBytes is the size from which a file gets a journal.
 const ResumeBytes = 16 << 20
 
-// arrivedPieces are the first pieces of a file, which an earlier copy brought. The tree
-// of their digests is taken when they are booked.
+// arrivedPieces are the first pieces of a file, which an earlier copy left. The tree of their digests is taken when
+// they are booked.
 type arrivedPieces struct {
 	bytes int64
 	tree  *manifest.Tree
 }
 
-// markOf returns the mark of a file, or none where the sink is to keep nothing of it.
-// The change time makes it another one whenever anything about the file has changed, so a
-// file whose change time does not tell has none.
+// markOf returns the mark of a file, or none if the sink must keep nothing of it. The mark includes the change time, so
+// it differs after any change of the file. A file whose change time is not reliable has no mark.
 func (s *source) markOf(e *srcEntry) (m wire.SourceMark) {
 	if !s.Session.Terms.Has(wire.FlagResume) || e.Type != manifest.File || e.isLink() || e.Size < ResumeBytes || e.Size <= s.Session.Terms.PieceBytes {
 		return m
@@ -49,7 +47,7 @@ func (s *source) markOf(e *srcEntry) (m wire.SourceMark) {
 	return m
 }
 
-// hearArrived takes what the sink has of a file from an earlier copy.
+// hearArrived records what the sink has of a file from an earlier copy.
 func (s *source) hearArrived(body []byte) error {
 	if !s.Session.Terms.Has(wire.FlagResume | wire.FlagReadBack | wire.FlagChecksum | wire.FlagAppend | wire.FlagWhole) {
 		return fmt.Errorf("%w: what arrived earlier, and nothing is kept", ErrProtocol)
@@ -77,24 +75,23 @@ func (s *source) hearArrived(body []byte) error {
 	return nil
 }
 
-// goesOn reports whether what has arrived of a file is sure to count for a later copy. A
-// file that is compared may have no journal, and one that is written in place has none.
+// goesOn reports whether what has arrived of a file is sure to count for a later copy. A file that is compared may have
+// no journal, and one that is written in place has none.
 func goesOn(b *entryState, p *wire.Terms) bool {
 	return b.Source != (wire.SourceMark{}) && b.comparison.pieces == 0 && !p.Has(wire.FlagInPlace)
 }
 
-// isResumable reports whether a later copy can go on with a file, if this one is cut off.
+// isResumable reports whether a later copy can resume a file, if this one is cut off.
 func (e *sinkEntry) isResumable() bool { return e.Source != (wire.SourceMark{}) }
 
-// partialOf describes an entry's partial file. Where a manifest says what must arrive,
-// everything is read back: a peer may have changed a slot of the earlier copy between its
-// digest and its write.
+// partialOf describes an entry's partial file. If a manifest says what must arrive, everything is read back: a peer may
+// have changed a slot of the earlier copy between its digest and its write.
 func (k *sink) partialOf(e *sinkEntry) *chunker.Partial {
 	p := &k.Session.Terms
 	return &chunker.Partial{Source: e.Source, Hash: p.Hash, PieceBytes: p.PieceBytes, Recheck: p.Has(wire.FlagRecheck) || k.results.vouches()}
 }
 
-// checkMark refuses a mark where the copy keeps nothing for a later one.
+// checkMark refuses a mark if the copy keeps nothing for a later one.
 func (k *sink) checkMark(e *sinkEntry) error {
 	if e.isResumable() && (!k.Session.Terms.Has(wire.FlagResume) || e.isLink() || e.Size <= k.Session.Terms.PieceBytes) {
 		return fmt.Errorf("%w: the peer marked %q, of which nothing is kept", ErrProtocol, e.Path)
@@ -102,8 +99,7 @@ func (k *sink) checkMark(e *sinkEntry) error {
 	return nil
 }
 
-// resume looks for what an earlier copy brought of a file, and books the space that the
-// file will need.
+// resume looks for what an earlier copy left of a file, and accounts for the space that the file will need.
 func (k *sink) resume(e *sinkEntry) error {
 	if err := k.checkMark(e); err != nil {
 		return err
@@ -114,10 +110,10 @@ func (k *sink) resume(e *sinkEntry) error {
 	case e.isResumable():
 		k.findArrived(e)
 	case e.Size >= ResumeBytes:
-		k.store.DropPartial(&e.Entry) // nobody is to go on with it any more
+		k.store.DropPartial(&e.Entry) // it must not be resumed any more
 	}
 	if e.comparison.pieces > 0 || k.isInPlace(e) {
-		return nil // nobody knows how much more room it will take
+		return nil // the space that it will need is unknown
 	}
 	err := k.expect(e)
 	if err != nil && e.temp != nil { // nobody else knows of it yet
@@ -127,8 +123,7 @@ func (k *sink) resume(e *sinkEntry) error {
 	return err
 }
 
-// findArrived opens what an earlier copy brought of a file. Where that is not possible
-// the file begins anew.
+// findArrived opens what an earlier copy left of a file. If that is not possible, the file begins again.
 func (k *sink) findArrived(e *sinkEntry) {
 	if !k.openFiles.takeSpare() {
 		return
@@ -150,14 +145,13 @@ func (k *sink) findArrived(e *sinkEntry) {
 	k.keepsLater(e)
 }
 
-// watch has what takes long in the store, as reading back a large file, count as
-// progress at both ends, and end with the session.
+// watch makes slow work in the store, such as reading back a large file, count as progress at both ends, and end with
+// the session.
 func (k *sink) watch() {
 	k.store.Watch(chunker.Watch{Stop: k.stop, Step: k.lookedAt()})
 }
 
-// lookedAt returns a function that counts progress in the store at both ends. Any number
-// of goroutines may call it.
+// lookedAt returns a function that counts progress in the store at both ends. Any number of goroutines may call it.
 func (k *sink) lookedAt() func() {
 	var told atomic.Int64
 	told.Store(stat.Now() - int64(stepInterval))
@@ -165,16 +159,16 @@ func (k *sink) lookedAt() func() {
 		k.tally.Step()
 		now := stat.Now()
 		if last := told.Load(); now-last >= int64(stepInterval) && told.CompareAndSwap(last, now) {
-			// Where the window is closed, the source hears of progress from what fills it.
+			// If the window is closed, the messages that fill it show progress to the source.
 			_, _ = k.Session.Ctl.TrySend(wire.MsgArrived, nil)
 		}
 	}
 }
 
-// stepInterval is how often a sink that reads files back tells the source so.
+// stepInterval is how often a sink that reads files back reports that to the source.
 const stepInterval = 500 * time.Millisecond
 
-// tellArrived tells the source of the files that it is not to send from the beginning.
+// tellArrived reports to the source the files that it must not send from the beginning.
 func (k *sink) tellArrived(ctx context.Context, entries []*sinkEntry) error {
 	p := &k.Session.Terms
 	for _, e := range entries {
@@ -187,8 +181,8 @@ func (k *sink) tellArrived(ctx context.Context, entries []*sinkEntry) error {
 	return nil
 }
 
-// checkArrived checks that a file begins with what the source was told that the sink has
-// of it, and that nothing else counts as such.
+// checkArrived checks that a file begins with exactly the pieces that this end reported to the source, and that nothing
+// else counts as such.
 func checkArrived(e *sinkEntry, x *wire.Extent) error {
 	has := int64(0)
 	if e.booked == 0 {
@@ -204,8 +198,7 @@ func checkArrived(e *sinkEntry, x *wire.Extent) error {
 	return nil
 }
 
-// noteVerified writes in the journal of an entry's file that an extent has arrived. The
-// entry's lock is held.
+// noteVerified records in the journal of an entry's file that an extent has arrived. The caller holds the entry's lock.
 func (k *sink) noteVerified(e *sinkEntry, x *wire.Extent) {
 	if !e.isResumable() || e.temp == nil {
 		return
@@ -228,14 +221,12 @@ func (k *sink) noteVerified(e *sinkEntry, x *wire.Extent) {
 	}
 }
 
-// A mark is written after so many bytes, or so long after the last one; near the end of a
-// file every second one may be left out (chunker.Temp.Mark). Behind the last
-// mark, what has arrived must be read back before it counts, and after a reboot it must
-// be sent again.
+// A mark is written after so many bytes, or so long after the last one; near the end of a file every second one may be
+// left out (chunker.Temp.Mark). What has arrived after the last mark must be read back before it counts, and after a
+// reboot it must be sent again.
 //
-// Ext4 and XFS end no direct write of a file while they sync it. So after a mark the disk
-// rests from marks for markRest times as long as that one took. The rest ends after
-// longestRest, or when restBytes have come.
+// Ext4 and XFS complete no direct write of a file while they sync it. So after a mark no other is written for markRest
+// × the duration of the last mark. The rest ends after longestRest, or when restBytes have arrived.
 const (
 	markBytes    = 256 << 20
 	markInterval = 2 * time.Second
@@ -244,14 +235,12 @@ const (
 	restBytes    = 16 << 30
 )
 
-// marksPartials reports whether the copy brings what has arrived to the disk while it
-// runs.
+// marksPartials reports whether the copy syncs what has arrived to the disk while it runs.
 func (k *sink) marksPartials() bool {
 	return k.out == nil && k.Session.Terms.Has(wire.FlagResume) && !k.Session.Terms.Has(wire.FlagNoFsync)
 }
 
-// markPartials brings to the disk, from time to time, what has arrived of the files that
-// are being written.
+// markPartials syncs to the disk, from time to time, what has arrived of the files that are being written.
 func (k *sink) markPartials(ctx context.Context) error {
 	tick := time.NewTicker(markInterval)
 	defer tick.Stop()
@@ -272,7 +261,7 @@ func (k *sink) markPartials(ctx context.Context) error {
 			}
 			switch err := k.markPartial(e); {
 			case errors.Is(err, chunker.ErrNoSpace):
-				return err // a server may tell so late that it is full
+				return err // a server may report only then that it is full
 			case err != nil:
 				k.failEntry(e, Failed, err)
 			}
@@ -281,7 +270,7 @@ func (k *sink) markPartials(ctx context.Context) error {
 	}
 }
 
-// restFromMarks waits for so long, or until so much has come that a mark is worth its time.
+// restFromMarks waits for so long, or until so much has arrived that a mark is worth its time.
 func (k *sink) restFromMarks(ctx context.Context, rest time.Duration) {
 	end := time.NewTimer(rest)
 	defer end.Stop()

@@ -52,14 +52,14 @@ func (r *resumed) run(t *testing.T, ctx context.Context, o xfer.Options) (*xfer.
 	return c.Pull(ctx, r.s.ep, []string{r.source}, filepath.Join(r.to, "dst"), o)
 }
 
-// settled waits until the server is done with the last copy.
+// settled waits until the server has finished the last copy.
 func (r *resumed) settled(t *testing.T) {
 	t.Helper()
 	r.sessions++
 	r.s.lastEnd(t, r.sessions)
 }
 
-// copy copies the source to "dst", and waits until the server is done with it.
+// copy copies the source to "dst", and waits until the server has finished it.
 func (r *resumed) copy(t *testing.T, ctx context.Context, o xfer.Options) (*xfer.Summary, error) {
 	t.Helper()
 	sum, err := r.run(t, ctx, o)
@@ -67,20 +67,19 @@ func (r *resumed) copy(t *testing.T, ctx context.Context, o xfer.Options) (*xfer
 	return sum, err
 }
 
-// cutOff begins a copy and interrupts it when so many bytes have arrived. It returns how
-// many bytes had arrived by then, at least.
+// cutOff begins a copy and interrupts it when so many bytes have arrived. It returns a lower bound of the bytes that
+// had arrived by then.
 func (r *resumed) cutOff(t *testing.T, o xfer.Options, bytes int64) int64 {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	// Few chunks are on their way at once: at least one comes to the source's device when
-	// those bytes have arrived.
+	// Few chunks are in flight: at least one comes to the source's device when those bytes have arrived.
 	o.Tally, o.BytesPerSecond, o.Slots = &xfer.Tally{}, 16<<20, 4
 	ended := make(chan struct{})
 	interrupt := func(p rdmatest.Posted) bool {
 		if isPayload(p) && o.Tally.Read().Bytes >= bytes {
 			cancel()
-			if !r.push { // a server goes on until it hears of it
+			if !r.push { // a server continues until it learns of it
 				<-ended
 			}
 		}
@@ -97,7 +96,7 @@ func (r *resumed) cutOff(t *testing.T, o xfer.Options, bytes int64) int64 {
 	return o.Tally.Read().Bytes
 }
 
-// finish copies again, to the end, and checks what came of it.
+// finish copies again, to the end, and checks the result.
 func (r *resumed) finish(t *testing.T, o xfer.Options) *xfer.Summary {
 	t.Helper()
 	sum, err := r.copy(t, t.Context(), o)
@@ -112,8 +111,7 @@ func (r *resumed) finish(t *testing.T, o xfer.Options) *xfer.Summary {
 	return sum
 }
 
-// TestCopiesThatAreCutOffGoOn: no more than a ring is sent twice, whatever the second
-// copy does otherwise.
+// TestCopiesThatAreCutOffGoOn: no more than a ring is sent twice, whatever the second copy does differently.
 func TestCopiesThatAreCutOffGoOn(t *testing.T) {
 	rdmatest.BesideOthers(t) // the copies are held back
 	over(t, testCopiesThatAreCutOffGoOn)
@@ -153,9 +151,8 @@ func testCopiesThatAreCutOffGoOn(t *testing.T, w way) {
 	}
 }
 
-// TestTreesThatAreCutOffGoOn: with -t, files that had arrived are kept, and one in the
-// middle is gone on with, or several that were under way together. A file that begins
-// with a hole goes on, too.
+// TestTreesThatAreCutOffGoOn: with -t, files that had arrived are kept, and one that was half copied is resumed, or
+// several that were in progress together. A file that begins with a hole is also resumed.
 func TestTreesThatAreCutOffGoOn(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	for name, c := range map[string]struct {
@@ -198,8 +195,8 @@ func testTreesThatAreCutOffGoOn(t *testing.T, transfers int, cutAt []int64) {
 	}
 }
 
-// TestSourcesThatChangedAreSentAgain: nothing counts of a file that is another by now,
-// even where its size and time are the same.
+// TestSourcesThatChangedAreSentAgain: nothing counts of a file that has been replaced, even if its size and time are
+// the same.
 func TestSourcesThatChangedAreSentAgain(t *testing.T) {
 	w := tcpWay(t)
 	r := newResumed(t, w, true)
@@ -226,15 +223,15 @@ func TestSourcesThatChangedAreSentAgain(t *testing.T) {
 	}
 }
 
-// TestOtherImageIsSentAgain: nothing counts of a file of an image that was exchanged for one in
-// which the file has the same size, times and inode.
+// TestOtherImageIsSentAgain: nothing counts of a file of an image that was exchanged for one in which the file has the
+// same size, times and inode.
 func TestOtherImageIsSentAgain(t *testing.T) {
 	w := tcpWay(t)
 	r := newResumed(t, w, true)
 	below := t.TempDir()
 	path := filepath.Join(below, "src")
 	r.from = fusetest.MountImage(t, below)
-	made := time.Unix(1e9, 1) // by nanoseconds, too
+	made := time.Unix(1e9, 1) // including nanoseconds
 	image := func() {
 		write(t, path, randomBytes(t, 20<<20))
 		if err := os.Chtimes(path, made, made); err != nil {
@@ -249,7 +246,7 @@ func TestOtherImageIsSentAgain(t *testing.T) {
 	}
 }
 
-// TestWithoutResume: with NoResume, and of a small file, nothing stays.
+// TestWithoutResume: with NoResume, and of a small file, nothing is kept.
 func TestWithoutResume(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	w := tcpWay(t)
@@ -280,8 +277,8 @@ func TestWithoutResume(t *testing.T) {
 	}
 }
 
-// TestDamagedPartialFilesAreMended: a copy whose partial file was damaged behind its last
-// mark, or anywhere with Recheck, brings the right bytes.
+// TestDamagedPartialFilesAreMended: a copy whose partial file was damaged after its last mark, or anywhere with
+// Recheck, has the right bytes.
 func TestDamagedPartialFilesAreMended(t *testing.T) {
 	w := tcpWay(t)
 	r := newResumed(t, w, true)
@@ -315,8 +312,7 @@ func TestDamagedPartialFilesAreMended(t *testing.T) {
 	}
 }
 
-// TestWrittenFilesAreVerified: what was written is read back from the disk before it gets
-// its name.
+// TestWrittenFilesAreVerified: the written file is read back from the disk before it gets its name.
 func TestWrittenFilesAreVerified(t *testing.T) {
 	w := tcpWay(t)
 	for _, push := range []bool{true, false} {

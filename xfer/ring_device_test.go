@@ -22,8 +22,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// fakeGPUs lends the memory of GPUs that are the fake's, in a mode. What leaks
-// ends the test program.
+// fakeGPUs lends the memory of GPUs that are the fake's, in a mode. A leak ends the test program.
 func fakeGPUs(t *testing.T, words ...string) xfer.GPUs {
 	t.Helper()
 	gputest.Use(t, words...)
@@ -47,9 +46,8 @@ type ends struct{ local, remote string }
 
 func (e ends) name() string { return "client-" + e.local + "-server-" + e.remote }
 
-// overGPU copies a tree there and back with slots in GPU memory, and checks
-// what both ends say of them. It returns how many chunks of the push were sent
-// again.
+// overGPU copies a tree there and back with slots in GPU memory, and checks the reports of both ends. It returns how
+// many chunks of the push were sent again.
 func overGPU(t *testing.T, w way, e ends, gpus xfer.GPUs, f rdmatest.Faults, rung xfer.Rung, change func(*xfer.Options)) (repairs int64) {
 	t.Helper()
 	s := serve(t, w, func(c *xfer.ServerConfig) { c.GPUs = gpus })
@@ -99,8 +97,8 @@ func wantRungs(t *testing.T, e ends, s *xfer.Summary, rung xfer.Rung) {
 
 var allEnds = []ends{{"0", "off"}, {"off", "0"}, {"auto", "auto"}}
 
-// Over TCP every chunk is staged. The fake carries out its copies and launches
-// late, so that what does not wait for them finds other bytes.
+// Over TCP every chunk is staged. The fake executes its copies and launches late, so that code that does not wait for
+// them finds other bytes.
 func TestStagedSlots(t *testing.T) {
 	w := tcpWay(t)
 	for _, e := range allEnds {
@@ -113,7 +111,7 @@ func TestStagedSlots(t *testing.T) {
 	}
 }
 
-// What the processor has to touch is staged too.
+// Chunks that the processor must touch are staged too.
 func TestStagedSlotsOfTouchedChunks(t *testing.T) {
 	w := tcpWay(t)
 	for name, change := range map[string]func(*xfer.Options){
@@ -131,7 +129,7 @@ func TestStagedSlotsOfTouchedChunks(t *testing.T) {
 	}
 }
 
-// A manifest that is written says what the GPU digested.
+// A manifest that is written has the GPU's digests.
 func TestManifestOfGPUDigests(t *testing.T) {
 	w, gpus := tcpWay(t), fakeGPUs(t)
 	file := filepath.Join(t.TempDir(), "manifest")
@@ -164,7 +162,7 @@ func TestDamagedChunksAreFoundByTheGPU(t *testing.T) {
 	}
 }
 
-// What cannot be done is refused, in words, and nothing is published.
+// Impossible requests are refused with a reason, and nothing is published.
 func TestRefusalsOfGPUs(t *testing.T) {
 	w := tcpWay(t)
 	for _, tc := range []struct {
@@ -204,7 +202,7 @@ func TestRefusalsOfGPUs(t *testing.T) {
 	}
 }
 
-// Without a GPU that will do, auto means host memory, and says why.
+// Without a suitable GPU, auto means host memory, and reports the reason.
 func TestAutoWithoutGPU(t *testing.T) {
 	w := tcpWay(t)
 	for _, word := range []string{"none", "oom", "cc=6.1", "prohibited", "badkernel", "badkernel=999"} {
@@ -226,8 +224,7 @@ func TestAutoWithoutGPU(t *testing.T) {
 	}
 }
 
-// A copy of nothing is over soon, but not before both ends know where the slots
-// were to be.
+// An empty copy ends soon, but not before both ends know where the slots were to be.
 func TestSlotsOfACopyOfNothing(t *testing.T) {
 	w, gpus := tcpWay(t), fakeGPUs(t, "late=20")
 	s, src := serve(t, w, func(c *xfer.ServerConfig) { c.GPUs = gpus }), t.TempDir()
@@ -324,7 +321,7 @@ func pullToGPU(t *testing.T, w way, f rdmatest.Faults, change func(*xfer.Options
 	return sum
 }
 
-// What arrived is flushed where the kind of GPU needs it, or always.
+// Received data is flushed if the kind of GPU needs it, or always.
 func TestFlushOfGPUMemory(t *testing.T) {
 	rdmatest.SampleOverDevices(t)
 	for _, tc := range []struct {
@@ -352,8 +349,7 @@ func TestFlushOfGPUMemory(t *testing.T) {
 	}
 }
 
-// A registration that succeeds is not believed: where the trial fails, chunks
-// are staged.
+// A successful registration is not trusted: if the trial fails, chunks are staged.
 func TestTrialDecides(t *testing.T) {
 	rdmatest.SampleOverDevices(t)
 	for name, f := range map[string]rdmatest.Faults{
@@ -368,7 +364,7 @@ func TestTrialDecides(t *testing.T) {
 	}
 }
 
-// Where the device does not reach the GPU's memory, each rung says why.
+// If the device does not reach the GPU's memory, each memory path reports why.
 func TestRungsThatFail(t *testing.T) {
 	rdmatest.SampleOverDevices(t)
 	for _, tc := range []struct {
@@ -412,7 +408,7 @@ func TestRungsThatFail(t *testing.T) {
 	}
 }
 
-// Chunks that the processor must touch are no matter for GPUDirect.
+// Chunks that the processor must touch do not matter to GPUDirect.
 func TestGPUDirectOfTouchedChunks(t *testing.T) {
 	w := rdmaWay(t, "rxe0", true)
 	gpus := fakeGPUs(t)

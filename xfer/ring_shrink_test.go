@@ -12,8 +12,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// A ring that is larger than the GPU's window has as many slots as fit there, and
-// the copy goes straight to and from them.
+// A ring that is larger than the GPU's window has as many slots as fit there, and the device accesses them directly.
 func TestRingsThatFitTheWindow(t *testing.T) {
 	rdmatest.SampleOverDevices(t)
 	for name, tc := range map[string]struct {
@@ -45,7 +44,7 @@ func TestRingsThatFitTheWindow(t *testing.T) {
 	}
 }
 
-// What does not fit at all is staged, with all its slots.
+// A ring that does not fit at all is staged, with all its slots.
 func TestRingsThatFitNoWindow(t *testing.T) {
 	rdmatest.SampleOverDevices(t)
 	w := rdmaWay(t, "rxe0", true)

@@ -6,7 +6,7 @@ import (
 	"gdrcp/internal/filter"
 )
 
-// TestChosenPlaces says what a pattern with a leading slash is about.
+// TestChosenPlaces: what a pattern with a leading slash is relative to.
 func TestChosenPlaces(t *testing.T) {
 	for _, c := range []struct {
 		sources []string

@@ -11,16 +11,15 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A copy of a tree into the tree itself, through another process of the same host,
-// would have no end, because the source would find what the sink makes. So the sink
-// says in the hello or the welcome where the copy goes, and the source leaves that
-// place out. The sink says it by a mark that means something only on the same host.
+// A copy of a tree into the tree itself, through another process of the same host, would have no end, because the
+// source would find what the sink makes. So the sink reports in the hello or the welcome where the copy goes, and the
+// source leaves that place out. The report is a mark that is meaningful only on the same host.
 
 // hostMark is the input that the marks of a session share: a prefix, the session's id
 // and the host's boot id (random(4)).
 type hostMark []byte
 
-// markHost returns nil where this process cannot read the host's boot id.
+// markHost returns nil if this process cannot read the host's boot id.
 func markHost(id [16]byte) hostMark {
 	boot, err := fsys.BootID()
 	if err != nil || len(boot) == 0 {
@@ -37,7 +36,7 @@ func (h hostMark) of(dir manifest.Inode) wire.PlaceMark {
 	return sha256.Sum256(binary.LittleEndian.AppendUint64(b, dir.Ino))
 }
 
-// intoOf is where a sink's copy goes. It is nil where this host cannot tell.
+// intoOf is where a sink's copy goes. It is nil if this host cannot determine it.
 func intoOf(id [16]byte, store *chunker.Sink) *wire.IntoPlace {
 	host := markHost(id)
 	if host == nil {
@@ -47,8 +46,7 @@ func intoOf(id [16]byte, store *chunker.Sink) *wire.IntoPlace {
 	return &wire.IntoPlace{Mark: host.of(dir), Leaf: leaf}
 }
 
-// avoid makes the source's walk leave out what the sink makes of it. names are those of
-// the sources at the destination.
+// avoid makes the source's walk leave out what the sink makes of it. names are those of the sources at the destination.
 func avoid(s *flow.Session, w *chunker.Walker, names []string) {
 	if s.Into == nil {
 		return

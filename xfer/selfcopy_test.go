@@ -16,7 +16,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// createIn writes the manifest of dir into a file, as manifest create does.
+// createIn writes the manifest of dir into a file, like manifest create.
 func createIn(t *testing.T, name, dir string) {
 	t.Helper()
 	h := manifest.Header{Algorithm: manifest.XXH3, PieceBytes: manifest.DefaultPieceBytes}
@@ -44,7 +44,7 @@ func testWrittenManifestIsNotCopied(t *testing.T, w way) {
 		sources []string
 		files   int64
 		skipped int64
-		there   string // at the destination, and stays
+		there   string // at the destination, and kept
 	}{
 		{[]string{src}, 1, 0, "a"},
 		{[]string{src}, 1, 1, "src/m"}, // replaces the first
@@ -66,8 +66,7 @@ func testWrittenManifestIsNotCopied(t *testing.T, w way) {
 	}
 }
 
-// What a pull would put where its manifest goes is left out, and is an error where nothing
-// else is copied.
+// An entry that a pull would write in place of its manifest is left out, and is an error if nothing else is copied.
 func TestPullSparesItsManifest(t *testing.T) {
 	w := tcpWay(t)
 	s, dst := serve(t, w), t.TempDir()
@@ -107,7 +106,7 @@ func TestPullSparesItsManifest(t *testing.T) {
 	noTemps(t, dst)
 }
 
-// treeOf lists what is in a directory, below it.
+// treeOf lists the contents of a directory.
 func treeOf(t *testing.T, dir string) (paths []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
@@ -122,8 +121,8 @@ func treeOf(t *testing.T, dir string) (paths []string) {
 	return paths
 }
 
-// A tree that is copied into itself, by another process of the same host, is
-// copied without what the copy makes, and a copy of that before.
+// A tree that is copied into itself, by another process of the same host, is copied without what the copy makes, but
+// with the result of an earlier copy.
 func TestCopyIntoItself(t *testing.T) { over(t, testCopyIntoItself) }
 
 func testCopyIntoItself(t *testing.T, w way) {
@@ -132,7 +131,7 @@ func testCopyIntoItself(t *testing.T, w way) {
 		name    string
 		sources []string // below the directory that both ends are in
 		dst     string
-		there   []string // beside src/a, src/sub/b and other/c
+		there   []string // besides src/a, src/sub/b and other/c
 		want    []string // in dst afterwards
 		skipped []string
 		failed  int64

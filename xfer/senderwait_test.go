@@ -7,7 +7,7 @@ import (
 	"gdrcp/xfer/internal/stat"
 )
 
-// Slots that are all taken wait for what most of them wait for.
+// If all slots are taken, the time counts for what most of them wait for.
 func TestHeldUp(t *testing.T) {
 	const slots = 9
 	for what, c := range map[string]struct {

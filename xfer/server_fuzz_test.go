@@ -15,9 +15,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// FuzzDoor says anything at a server's door: as its first message, or, where
-// proven is set, under the seal that a handshake gave. The server hangs up, and
-// grants nothing but to a proof.
+// FuzzDoor sends arbitrary bytes to a server's door: as the first message, or, if proven is set, under the seal from a
+// handshake. The server hangs up, and grants nothing without a proof.
 func FuzzDoor(f *testing.F) {
 	_, first, err := trust.Open(testKey, doorOpening(1))
 	if err != nil {

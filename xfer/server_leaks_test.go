@@ -31,7 +31,7 @@ type holding struct {
 type leaky struct {
 	*served
 	w               way
-	dir             string // has a file and a tree, as the server's root
+	dir             string // has a file and a tree, like the server's root
 	registeredBytes atomic.Int64
 	// failsToRegister is how many rings of the server are refused.
 	failsToRegister atomic.Int64
@@ -44,7 +44,7 @@ func newLeaky(t *testing.T, w way) *leaky {
 	at.provider = rdmatest.Faulty(w.provider, rdmatest.Faults{Registered: l.registered, Register: l.refuse})
 	l.served = serve(t, at, func(c *xfer.ServerConfig) {
 		c.Log = func(xfer.SessionEnd) {} // thousands of them
-		// Memory that a session does not give back leaves too little for others.
+		// Memory that a session does not give back would leave too little for others.
 		c.MaxMemory = 256 << 20
 	})
 	for _, dir := range []string{l.dir, l.root} {
@@ -76,7 +76,7 @@ func (l *leaky) held(t *testing.T) holding {
 	return holding{runtime.NumGoroutine(), len(open), l.registeredBytes.Load()}
 }
 
-// exceeds reports whether something of it is more than before.
+// exceeds reports whether any of it is more than before.
 func (h holding) exceeds(before holding) bool {
 	return h.goroutines > before.goroutines || h.descriptors > before.descriptors || h.registeredBytes != before.registeredBytes
 }
@@ -125,7 +125,7 @@ func (l *leaky) bad(t *testing.T, rng *rand.Rand) {
 	o.Report = nil
 	at, ctx, f := l.ep, t.Context(), rdmatest.Faults{Registered: l.registered}
 	from, push := filepath.Join(l.dir, "f"), true
-	nth := 1 + rng.IntN(10) // of what a copy posts, or sees done
+	nth := 1 + rng.IntN(10) // of what a copy posts, or sees completed
 	switch rng.IntN(8) {
 	case 0:
 		at.Key = trust.Key{ID: "nobody"}
@@ -141,7 +141,7 @@ func (l *leaky) bad(t *testing.T, rng *rand.Rand) {
 		ctx, cancel = context.WithCancel(ctx)
 		defer cancel()
 		f.Delay = func(rdma.Completion) time.Duration {
-			if nth--; nth == 0 { // the poller's alone
+			if nth--; nth == 0 { // only the poller's
 				cancel()
 			}
 			return 0
@@ -166,8 +166,7 @@ func (l *leaky) bad(t *testing.T, rng *rand.Rand) {
 	}
 }
 
-// strangers connect, say something or nothing, and go; and a ring of the server's is
-// refused.
+// strangers connect, send something or nothing, and disconnect; and a ring of the server's is refused.
 func (l *leaky) strangers(t *testing.T, rng *rand.Rand) {
 	if l.w.provider.Name() == "tcp" {
 		c, err := net.Dial("tcp", l.ep.String())
@@ -181,7 +180,7 @@ func (l *leaky) strangers(t *testing.T, rng *rand.Rand) {
 	o := l.w.options(t)
 	o.Slots, o.Report = 2, nil
 	l.failsToRegister.Add(1)
-	// Another copy may take its place, and fails then.
+	// Another copy may get the refusal instead, and fails then.
 	_, _ = l.w.client(rdmatest.Faults{Registered: l.registered}).BenchBandwidth(t.Context(), l.ep, 1<<20, o)
 	l.failsToRegister.Store(0)
 }
@@ -215,11 +214,11 @@ func testNothingIsLeaked(t *testing.T, w way) {
 		}
 		g.Wait()
 	}
-	// What stays once it is there, such as idle connections of the runtime, is not leaked.
+	// Things that remain once they exist, such as idle connections of the runtime, are not leaked.
 	copies(atOnce, l.good, atOnce)
 	before := l.settled(t, holding{})
 	copies(each, l.good, atOnce)
-	copies(each, l.bad, 1) // a refused ring is to be of the copy that asked for that
+	copies(each, l.bad, 1) // a refused ring must be that of the copy that asked for it
 	after := l.settled(t, before)
 	t.Logf("%d copies: %+v before, %+v after", 2*each, before, after)
 	if after.exceeds(before) {
@@ -228,8 +227,8 @@ func testNothingIsLeaked(t *testing.T, w way) {
 	}
 }
 
-// settled waits until sessions that are over have given back what they had: until no
-// more is held than before or, where nothing is said of that, nothing changes.
+// settled waits until ended sessions have given back what they had: until no more is held than before or, if before is
+// empty, nothing changes.
 func (l *leaky) settled(t *testing.T, before holding) (now holding) {
 	t.Helper()
 	limit := rdmatest.Stretch(xfer.AbortWait + l.w.timeouts().Linger + l.w.timeouts().Handshake)

@@ -10,7 +10,7 @@ import (
 	"gdrcp/xfer/internal/door"
 )
 
-// settledGoroutines counts them when their number has not changed for a while.
+// settledGoroutines counts the goroutines when their number has not changed for a while.
 func settledGoroutines() int {
 	n, same := runtime.NumGoroutine(), 0
 	for same < 20 {
@@ -24,11 +24,11 @@ func settledGoroutines() int {
 	return n
 }
 
-// What unauthenticated clients cost is given back when they are gone, to the last goroutine.
+// The cost of unauthenticated clients is given back when they are gone, to the last goroutine.
 func TestUnauthenticatedLeaveNothing(t *testing.T) {
 	OnHost(t)
 	_, addr, _ := hostileServer(t)
-	// The server runs when it has taken a client's proof, and the client has left.
+	// The server runs when it has accepted a client's proof, and the client has left.
 	c := atDoor(t, byTCP(), addr, testKey, doorOpening(1))
 	if err := c.proves(t.Context()); err != nil {
 		t.Fatal(err)

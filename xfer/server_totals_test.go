@@ -13,7 +13,7 @@ import (
 
 func TestServerTotals(t *testing.T) { over(t, testServerTotals) }
 
-// What a server's sessions do is counted while they run, and in the sum with what has ended.
+// The work of a server's sessions is counted while they run, and in the sum with that of ended ones.
 func testServerTotals(t *testing.T, w way) {
 	s, src := serve(t, w), filepath.Join(t.TempDir(), "file")
 	data := randomBytes(t, 4<<20)
@@ -29,7 +29,7 @@ func testServerTotals(t *testing.T, w way) {
 	}
 	o = w.streamOptions(t)
 	o.Slots = 2
-	// The copy cannot end before its reader goes on.
+	// The copy cannot end before its reader continues.
 	done, out, looked := make(chan error, 1), newStream(), make(chan struct{})
 	go func() {
 		_, err := w.client(rdmatest.Faults{}).PullStream(t.Context(), s.ep, "first", out, o)

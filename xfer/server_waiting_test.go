@@ -19,7 +19,7 @@ import (
 	"gdrcp/xfer/internal/link"
 )
 
-// keys are those that a test changes.
+// keys is a keyring that a test changes.
 type keys struct {
 	mu sync.Mutex
 	m  map[string]Admission
@@ -44,7 +44,7 @@ func (k *keys) change(f func(m map[string]Admission)) {
 	f(k.m)
 }
 
-// otherKey is a second one beside testKey.
+// otherKey is a second key besides testKey.
 var otherKey = trust.Key{ID: "other", Secret: trust.NewSecret([32]byte{9, 9})}
 
 // twoKeys opens root to both.
@@ -55,7 +55,7 @@ func twoKeys(root string) *keys {
 	}}
 }
 
-// without takes keys out, until they are put back.
+// without removes keys until they are put back.
 func (k *keys) without(out ...trust.Key) (putBack func()) {
 	was := make(map[string]Admission)
 	k.change(func(m map[string]Admission) {
@@ -67,7 +67,7 @@ func (k *keys) without(out ...trust.Key) (putBack func()) {
 	return func() { k.change(func(m map[string]Admission) { maps.Copy(m, was) }) }
 }
 
-// client copies over w alone.
+// client returns a client that copies over w only.
 func (w hostileWay) client() *Client { return &Client{TCP: w.provider, Verbs: w.provider} }
 
 // holding is a copy that a test holds up.
@@ -101,12 +101,11 @@ func hold(t *testing.T, w hostileWay, ep Endpoint) *holding {
 	return h
 }
 
-// givesUp is how long a comer waits for a server that says nothing, where no devices are
-// emulated. A busy machine may take a second to connect.
+// givesUp is how long a comer waits for a server that sends nothing, if no devices are emulated. A busy machine may
+// take a second to connect.
 const givesUp = 10 * time.Second
 
-// comer is a client that comes when others are there, and the waits that it was
-// told of.
+// comer is a client that connects while others are served, and the waits that were reported to it.
 type comer struct {
 	waits chan string
 	done  chan error
@@ -157,7 +156,7 @@ func testWaitingForRoom(t *testing.T, w hostileWay) {
 	if text := <-second.waits; text != "1 session is running, and it takes no more; waiting for up to "+(60*w.slow*time.Second).String() {
 		t.Errorf("it was told %q", text)
 	}
-	// Longer than a client waits for a server that says nothing.
+	// Longer than a client waits for a server that sends nothing.
 	select {
 	case err := <-second.done:
 		t.Fatalf("it did not wait: %v", err)
@@ -190,7 +189,7 @@ func testWaitingEnds(t *testing.T, w hostileWay) {
 	}
 }
 
-// A log that takes long keeps no place, and nobody from hearing that there is none.
+// A slow log keeps no place, and does not delay a report that there is none.
 func TestLogThatTakesLong(t *testing.T) { overHostile(t, testLogThatTakesLong) }
 
 func testLogThatTakesLong(t *testing.T, w hostileWay) {
@@ -218,7 +217,7 @@ func testLogThatTakesLong(t *testing.T, w hostileWay) {
 	}
 }
 
-// Who stops waiting takes no place any more.
+// A client that stops waiting takes no place any more.
 func TestGivingUpWaiting(t *testing.T) { overHostile(t, testGivingUpWaiting) }
 
 func testGivingUpWaiting(t *testing.T, w hostileWay) {
@@ -239,7 +238,7 @@ func testGivingUpWaiting(t *testing.T, w hostileWay) {
 	}
 }
 
-// Who waits learns at once that the key was taken away, or may have more.
+// A waiting client learns immediately that its key was removed, or may have more.
 func TestKeysThatChangeWhileWaiting(t *testing.T) { overHostile(t, testKeysThatChangeWhileWaiting) }
 
 func testKeysThatChangeWhileWaiting(t *testing.T, w hostileWay) {
@@ -282,8 +281,7 @@ func testKeysThatChangeWhileWaiting(t *testing.T, w hostileWay) {
 	}
 }
 
-// slowly pushes a file of so many MiB, 4 of them a second, and returns when it
-// has its place.
+// slowly pushes a file of so many MiB, 4 of them a second, and returns when it has its place.
 func slowly(t *testing.T, ep Endpoint, name string, mebibytes int) (done chan error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
@@ -309,8 +307,7 @@ func slowly(t *testing.T, ep Endpoint, name string, mebibytes int) (done chan er
 	return done
 }
 
-// A key that is taken away, or opens something else, ends what it does, and
-// nothing else.
+// A key that is removed, or opens something else, ends its sessions, and no others.
 func TestRevokedKeys(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(a *Admission){
@@ -366,8 +363,8 @@ func TestRevokedKeys(t *testing.T) {
 	}
 }
 
-// Sessions that are granted and not begun keep their room as long as nobody wants
-// it, and not for long when a client of another key waits.
+// Sessions that are granted and not begun keep their room as long as nobody wants it, and not for long when a client of
+// another key waits.
 func TestIdleDoorsMakeRoom(t *testing.T) { overHostile(t, testIdleDoorsMakeRoom) }
 
 func testIdleDoorsMakeRoom(t *testing.T, w hostileWay) {
@@ -380,7 +377,7 @@ func testIdleDoorsMakeRoom(t *testing.T, w hostileWay) {
 	ends := make(chan SessionEnd, 16)
 	k := twoKeys(root)
 	other := k.without(otherKey)
-	// The one that waits in vain is still to wait when the other key's client comes.
+	// The client that waits in vain must still wait when the other key's client connects.
 	maxWait := 3*times.Handshake + door.JoinWait
 	_, at := w.running(t, ServerConfig{Keys: k, Timeouts: times, MaxSessions: 2, MaxWait: maxWait, Log: func(e SessionEnd) { ends <- e }})
 	o := w.options()
@@ -392,7 +389,7 @@ func testIdleDoorsMakeRoom(t *testing.T, w hostileWay) {
 		t.Cleanup(func() { _ = a.Close() })
 	}
 	other()
-	// One that waits with the same key gets nothing by it.
+	// A client that waits with the same key gains nothing by it.
 	same := come(t.Context(), t, w, w.endpoint(at))
 	<-same.waits
 	select {

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// service is what a server does in a session, and what it has to close after it.
+// service is what a server does in a session, and what it must close after it.
 type service struct {
 	role    conversation
 	name    string          // of a single source
@@ -52,8 +52,7 @@ func (v *service) summary(s *flow.Session, link Link, start time.Time) *Summary 
 	return sum
 }
 
-// serve prepares what a client asked for: its source or its sink below the root. tally
-// counts what the service does.
+// serve prepares what a client asked for: its source or its sink below the root. tally counts what the service does.
 func (v *Server) serve(s *flow.Session, h *wire.Hello, a keyScope, tally *Tally) (*service, error) {
 	tally.Start(time.Now())
 	agreed := h.Terms
@@ -92,7 +91,7 @@ func (v *Server) serve(s *flow.Session, h *wire.Hello, a keyScope, tally *Tally)
 	return out, nil
 }
 
-// whoIsReadOnly says what refuses a push.
+// whoIsReadOnly names what refuses a push.
 func (a keyScope) whoIsReadOnly() string {
 	if a.ReadOnlyKey != "" {
 		return "the key " + a.ReadOnlyKey
@@ -100,8 +99,7 @@ func (a keyScope) whoIsReadOnly() string {
 	return "the server"
 }
 
-// open opens the directory that is served. For the user's own files it returns nil,
-// which may be closed too.
+// open opens the directory that is served. For the user's own files it returns nil, which may be closed too.
 func (a keyScope) open() (*servedRoot, error) {
 	if a.Root == nil {
 		return nil, nil
@@ -113,14 +111,14 @@ func (a keyScope) open() (*servedRoot, error) {
 	return &servedRoot{r}, nil
 }
 
-// servedError says why the served directory cannot be opened. Only this host may know
-// its path: a peer is told only the cause.
+// servedError says why the served directory cannot be opened. Only this host may know its path: a peer gets only the
+// cause.
 type servedError struct{ err error }
 
 func (e *servedError) Error() string { return "open the served directory: " + e.err.Error() }
 func (e *servedError) Unwrap() error { return e.err }
 
-// toPeer is the part of an error that a peer may read, where that error ends a session.
+// toPeer is the part of an error that a peer may read, if that error ends a session.
 func toPeer(err error) string {
 	var served *servedError
 	if !errors.As(err, &served) {
@@ -134,7 +132,7 @@ func toPeer(err error) string {
 	return "open the served directory: " + cause.Error()
 }
 
-// servedRoot is where a client's paths begin. Nil stands for the user's own files.
+// servedRoot is the directory that a client's paths are relative to. Nil stands for the user's own files.
 type servedRoot struct{ *os.Root }
 
 // Close closes the directory. It may be called on nil.
@@ -171,11 +169,10 @@ func (v *service) begin(s *flow.Session, h *wire.Hello, a keyScope, root *served
 	return nil
 }
 
-// isRootOf reports whether the directory here is known to be that of the client's attempt
-// before.
+// isRootOf reports whether the directory here is known to be that of the client's previous attempt.
 func (v *service) isRootOf(h *wire.Hello) bool { return v.root != "" && v.root == h.Root }
 
-// openStore opens a sink's store, as the terms say. Its tally has the time of syncs.
+// openStore opens a sink's store according to the terms. Its tally gets the time of syncs.
 func openStore(p *wire.Terms, o chunker.SinkOptions, tally *Tally) (*chunker.Sink, error) {
 	o.Synced = tally.AddSync
 	o.Itself, o.Keep, o.NoFsync = p.Has(wire.FlagItself), keepOf(p.Flags), p.Has(wire.FlagNoFsync)
@@ -193,7 +190,7 @@ func openStore(p *wire.Terms, o chunker.SinkOptions, tally *Tally) (*chunker.Sin
 	return store, nil
 }
 
-// checkSpecial refuses what cannot be done with a device or fifo that is the destination.
+// checkSpecial refuses what cannot be done with a device or fifo as the destination.
 func checkSpecial(p *wire.Terms, to *chunker.Special) error {
 	switch {
 	case to == nil:
@@ -208,7 +205,7 @@ func checkSpecial(p *wire.Terms, to *chunker.Special) error {
 	return nil
 }
 
-// asUnsupported makes what the file system cannot do an error of that class.
+// asUnsupported turns an error about a missing feature of the file system into ErrUnsupported.
 func asUnsupported(err error) error {
 	if errors.Is(err, chunker.ErrNoExchange) {
 		return fmt.Errorf("%w: %w", rdma.ErrUnsupported, err)
@@ -256,8 +253,7 @@ func (r *servedRoot) tree(sources []chunker.Source, follow bool) (*chunker.Tree,
 	return chunker.OpenRooted(r.Root, sources, follow)
 }
 
-// Stat looks at a path as a client names it. Below a root, it makes no difference
-// whether the path begins with a slash.
+// Stat looks up a path as a client names it. Below a root, it makes no difference whether the path begins with a slash.
 func (r *servedRoot) Stat(name string) (os.FileInfo, error) {
 	if r == nil {
 		return os.Stat(name)
@@ -265,7 +261,7 @@ func (r *servedRoot) Stat(name string) (os.FileInfo, error) {
 	return fsys.StatInside(r.Root, below(name))
 }
 
-// Lstat is like Stat, but for the link itself where the path is a link.
+// Lstat is like Stat, but does not follow a link.
 func (r *servedRoot) Lstat(name string) (os.FileInfo, error) {
 	if r == nil {
 		return os.Lstat(name)

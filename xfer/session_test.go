@@ -58,8 +58,8 @@ func TestPieceThatNeverArrivesWhole(t *testing.T) { over(t, testPieceThatNeverAr
 
 func testPieceThatNeverArrivesWhole(t *testing.T, w way) {
 	src, s := t.TempDir(), serve(t, w)
-	// The end of the bad file travels with the good one, and alone when it is
-	// sent again: told apart from other payloads by its length.
+	// The end of the bad file is sent with the good one, and alone when it is sent again. Its length distinguishes it
+	// from other payloads.
 	const tail = 777_777
 	write(t, filepath.Join(src, "bad"), randomBytes(t, 1<<20+tail))
 	write(t, filepath.Join(src, "good"), randomBytes(t, 100))
@@ -89,8 +89,8 @@ func testHeaderThatNeverArrivesWhole(t *testing.T, w way) {
 	onlyPartials(t, s.root)
 }
 
-// A header has tries of its own: those of the pieces that came with it do not count, nor
-// do those of headers before one that arrived.
+// A header has attempts of its own: those of the pieces that came with it do not count, nor do those of headers before
+// one that arrived.
 func TestHeadersAndPiecesHaveTriesOfTheirOwn(t *testing.T) {
 	over(t, testHeadersAndPiecesHaveTriesOfTheirOwn)
 }
@@ -133,7 +133,7 @@ func testConnectionLostOnTheWay(t *testing.T, w way) {
 	src, s := t.TempDir(), serve(t, w)
 	write(t, filepath.Join(src, "f"), randomBytes(t, 30<<20))
 	var n atomic.Int64
-	// Also of the connections that take the place of the first one.
+	// Also of the connections that replace the first one.
 	f := rdmatest.Faults{Drop: func(p rdmatest.Posted) bool { return isPayload(p) && n.Add(1) >= 10 }}
 	_, err := w.client(f).Push(t.Context(), []string{src}, s.ep, "copy", w.options(t))
 	if err == nil || !strings.Contains(err.Error(), "lost") {
@@ -207,7 +207,7 @@ func testLockedMemory(t *testing.T, w way) {
 	}
 }
 
-// What is sent from is registered once, and with no right that costs more.
+// Memory to send from is registered once, and without rights that cost more.
 func TestSourceRingIsOnlyRead(t *testing.T) { over(t, testSourceRingIsOnlyRead) }
 
 func testSourceRingIsOnlyRead(t *testing.T, w way) {
@@ -266,7 +266,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// An end reads why the session ends ahead of the end of queue pairs that are faster.
+// An end reads the reason for the end of a session before the end of queue pairs that are faster.
 func TestReasonArrivesBeforeTheEnd(t *testing.T) {
 	w := tcpWay(t)
 	fails := rdmatest.Faults{Corrupt: func(p rdmatest.Posted) (int, bool) { return 80, isHeader(p) }} // the source fails
@@ -286,7 +286,7 @@ func TestReasonArrivesBeforeTheEnd(t *testing.T) {
 			o.QPs = 4
 			ep := relayed(t, s.ep, func(nth int, _ []byte) {
 				if nth == 1 {
-					time.Sleep(20 * time.Millisecond) // a connection that is slow, not an event
+					time.Sleep(20 * time.Millisecond) // a slow connection, not an event
 				}
 			})
 			var err error

@@ -12,12 +12,12 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// gatherTime is how long the first file of a batch waits for others, where any can
-// come. A batch costs two syncs and a message, however few files it has.
+// gatherTime is how long the first file of a batch waits for others, if any can come. A batch costs two syncs and a
+// message, however few files it has.
 const gatherTime = time.Millisecond
 
-// publish gives complete files their names, in batches. The files that collected while
-// one batch went to the disk are the next batch.
+// publish gives complete files their names, in batches. The files that become complete while one batch is synced are
+// the next batch.
 func (k *sink) publish(ctx context.Context) error {
 	batch := make([]*sinkEntry, 0, maxBatch)
 	temps := make([]*chunker.Temp, 0, maxBatch)
@@ -48,9 +48,9 @@ func (k *sink) publish(ctx context.Context) error {
 	}
 }
 
-// gather waits for a batch of complete files. The batch is empty when no more files
-// come. Files in the queue come before every other reason to go on: a batch that leaves
-// files behind costs as many syncs as one that takes them along.
+// gather waits for a batch of complete files. The batch is empty when no more files come. Files in the queue come
+// before every other reason to continue: a batch that leaves files in the queue costs as many syncs as one that
+// includes them.
 func (k *sink) gather(ctx context.Context, batch []*sinkEntry) []*sinkEntry {
 	select {
 	case e := <-k.finished:
@@ -92,8 +92,8 @@ func (k *sink) takeFinished(batch []*sinkEntry) []*sinkEntry {
 	return batch
 }
 
-// awaitsFiles reports whether files may still come to the publisher. The last files, or
-// a single one, need not wait for any.
+// awaitsFiles reports whether files may still come to the publisher. The last files, or a single one, need not wait for
+// any.
 func (k *sink) awaitsFiles() bool {
 	k.window.mu.Lock()
 	from, upto, ended := k.window.settled, k.window.announced, k.window.ended
@@ -109,9 +109,8 @@ func (k *sink) awaitsFiles() bool {
 	return false
 }
 
-// isAwaited reports whether bytes of the entry are still to come. Where a goroutine
-// holds the lock, isAwaited is true: that goroutine is at work on the entry, and may
-// wait for the publisher to close other files.
+// isAwaited reports whether bytes of the entry are still to come. If a goroutine holds the lock, isAwaited is true:
+// that goroutine is working on the entry, and may wait for the publisher to close other files.
 func (e *sinkEntry) isAwaited() bool {
 	if !e.mu.TryLock() {
 		return true
@@ -143,11 +142,11 @@ func (k *sink) published(e *sinkEntry, err error) error {
 	return nil
 }
 
-// resultBatch is how many ended entries are told at once while more are ending.
+// resultBatch is how many ended entries are reported in one message while more are ending.
 const resultBatch = 256
 
-// settleEntries books the ends of entries in order and tells the source. It returns
-// when all entries have ended.
+// settleEntries books the ends of entries in order and reports them to the source. It returns when all entries have
+// ended.
 func (k *sink) settleEntries(ctx context.Context) error {
 	for {
 		result, err := k.settleSome()
@@ -156,8 +155,8 @@ func (k *sink) settleEntries(ctx context.Context) error {
 		}
 		over := k.allSettled()
 		if over {
-			// Directories get their modes and times, and reach the disk, before the
-			// source is told that everything has arrived.
+			// Directories get their modes and times, and reach the disk, before the source learns that everything has
+			// arrived.
 			err = k.deletion.run(ctx)
 			if err == nil {
 				err = k.finishPlace()
@@ -201,7 +200,7 @@ func (k *sink) settleEntries(ctx context.Context) error {
 	}
 }
 
-// finishPlace has the destination report the errors that it reports only at the end.
+// finishPlace makes the destination report the errors that it reports only at the end.
 func (k *sink) finishPlace() error {
 	switch {
 	case k.out != nil:
@@ -237,8 +236,8 @@ func (k *sink) isPlaced() bool {
 	return k.window.placed
 }
 
-// settleSome books up to a batch of ended entries, in order. It returns the message
-// that tells the source of them, or nil if none has ended.
+// settleSome books up to a batch of ended entries, in order. It returns the message that reports them to the source, or
+// nil if none has ended.
 func (k *sink) settleSome() ([]byte, error) {
 	var xs []byte
 	var last *sinkEntry
@@ -308,14 +307,14 @@ func (e *sinkEntry) hasEnded() (over bool, x *wire.Exception) {
 	return e.over, e.problem
 }
 
-// finish hands an entry's file to the publisher. The entry's lock is held.
+// finish passes an entry's file to the publisher. The caller holds the entry's lock.
 func (k *sink) finish(e *sinkEntry) {
 	e.ready = true
 	k.openFiles.publish()
 	k.finished <- e // never blocks: the channel has room for all files that may be open
 }
 
-// hearEnd notes that no more entries come.
+// hearEnd records that no more entries come.
 func (k *sink) hearEnd(n uint64) error {
 	k.window.mu.Lock()
 	defer k.window.mu.Unlock()
@@ -330,7 +329,7 @@ func (k *sink) hearEnd(n uint64) error {
 	return k.results.walked()
 }
 
-// heardEnd reports whether the source has said that no more entries come.
+// heardEnd reports whether the source has announced that no more entries come.
 func (k *sink) heardEnd() bool {
 	k.window.mu.Lock()
 	defer k.window.mu.Unlock()

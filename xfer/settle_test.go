@@ -2,7 +2,7 @@ package xfer
 
 import "testing"
 
-// Whether a batch waits for more files is decided by what may still come.
+// Whether a batch waits for more files depends on what may still come.
 func TestAwaitsFiles(t *testing.T) {
 	over := func() *sinkEntry { return &sinkEntry{over: true} }
 	ready := func() *sinkEntry { return &sinkEntry{ready: true} }
@@ -14,7 +14,7 @@ func TestAwaitsFiles(t *testing.T) {
 	tests := []struct {
 		name    string
 		settled uint64
-		entries []*sinkEntry // from settled on; nil has ended and been told
+		entries []*sinkEntry // from settled on; nil has ended and been reported
 		ended   bool
 		want    bool
 	}{
@@ -44,8 +44,8 @@ func TestAwaitsFiles(t *testing.T) {
 	}
 }
 
-// A worker holds the lock of its entry while it waits for the publisher to close
-// other files: who publishes must not wait for it.
+// A worker holds the lock of its entry while it waits for the publisher to close other files. The publisher must not
+// wait for it.
 func TestAwaitsFilesOfBusyWorkers(t *testing.T) {
 	e := &sinkEntry{ready: true}
 	k := &sink{window: sinkWindow{announced: 1, ended: true}}
@@ -57,8 +57,8 @@ func TestAwaitsFilesOfBusyWorkers(t *testing.T) {
 	}
 }
 
-// Every batch costs syncs: one takes all that is complete, up to its bound, also
-// where the time to wait for more is over by then.
+// Every batch costs syncs: it takes all complete files, up to its bound, even if the time to wait for more is over by
+// then.
 func TestGatherTakesAllThatIsComplete(t *testing.T) {
 	for _, ended := range []bool{true, false} {
 		k := &sink{finished: make(chan *sinkEntry, maxOpenFiles), drained: make(chan struct{}), window: sinkWindow{ended: ended}}

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// sink is the end that the files go to.
+// sink is the end that receives the files.
 type sink struct {
 	Session  *flow.Session
 	receiver *flow.Receiver
@@ -25,7 +25,7 @@ type sink struct {
 	results  *copyResults
 	ledger   *ledger
 	filter   *pullFilter  // of a pull
-	known    *knownFiles  // of a basis manifest, or nil
+	known    *knownFiles  // a basis manifest's, or nil
 	teller   *namesTeller // of a pull by a list
 	served   Root         // of a push below a served directory
 	// out is the stream that the copy goes to in place of the store, or nil.
@@ -37,40 +37,38 @@ type sink struct {
 	intake intake
 
 	warnings  atomic.Int64     // for the user
-	wanted    atomic.Int64     // pieces wanted again, of all entries
-	unsettled []wire.Unsettled // not told yet; for the goroutine that settles entries
+	wanted    atomic.Int64     // requests for pieces, of all entries
+	unsettled []wire.Unsettled // not reported yet; for the goroutine that settles entries
 
-	// unmarked counts the bytes that no mark of a journal covers yet. mark holds a token
-	// when they are many.
+	// unmarked counts the bytes that no mark of a journal covers yet. mark holds a token when they are many.
 	unmarked atomic.Int64
 	mark     chan struct{}
 
 	finished  chan *sinkEntry // the publisher's queue
 	openFiles *fileTokens
 	turns     flow.Turns
-	device    deviceLandings  // of slots in GPU memory
+	device    deviceLandings  // for slots in GPU memory
 	stop      <-chan struct{} // closed when the session ends
 	progress  chan struct{}   // holds a token when something has ended
 	drained   chan struct{}   // closed when everything has ended
 }
 
-// intake belongs to the one goroutine that hears of entries.
+// intake belongs to the one goroutine that receives entries.
 type intake struct {
 	lastPath string // of the entry that was announced last
 	bytes    int64  // of the announced files, as the source counts them in its totals
 	names    accountNames
-	// Links are the files of which not all names have been announced, by the id of the
-	// first name.
+	// links are the files of which not all names have been announced, by the id of the first name.
 	links     map[uint64]*linkGroup
 	linkBytes int
 	rooms     rooms
 }
 
 const (
-	// maxBatch bounds the files published at once.
+	// maxBatch bounds the files published in one batch.
 	maxBatch = 1024
-	// maxOpenFiles bounds the files that are written or wait for publication. A quarter
-	// of the files that the process may open bounds them too (setrlimit(2)).
+	// maxOpenFiles bounds the files that are written or wait for publication. A quarter of the files that the process
+	// may open bounds them too (setrlimit(2)).
 	maxOpenFiles = 2 * maxBatch
 )
 
@@ -98,8 +96,7 @@ func newSink(s *flow.Session, store *chunker.Sink, tally *Tally, acct *copyResul
 
 // A sinkEntry's lock is taken before the sinkWindow's, never after.
 
-// talk runs the conversation: entries and chunks in, credits and results out, and the
-// comparison of roots.
+// talk runs the conversation: entries and chunks in, credits and results out, and the comparison of roots.
 func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	k.stop = ctx.Done()
 	k.openFiles.wakeOn(ctx)
@@ -134,7 +131,7 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	return k.Session.Linger(ctx)
 }
 
-// The session tells these of the way of the chunks. They belong to its receiver.
+// The session calls these about the progress of chunks. They belong to its receiver.
 
 func (k *sink) Done(*link.Link, uint64)                  { k.receiver.Done() }
 func (k *sink) Immediate(l *link.Link, imm uint32) error { return k.receiver.Immediate(l, imm) }
@@ -201,7 +198,7 @@ func (k *sink) hearRefused(path string, x *wire.Exception) error {
 		return k.results.bookRefused(path, x)
 	}
 	if k.results.leavesOpen(x.Outcome) {
-		// As in rsync, nothing is deleted after an error of reading.
+		// As in rsync, nothing is deleted after a read error.
 		k.results.cannotList()
 	}
 	e, err := k.entry(x.Entry)
@@ -211,7 +208,7 @@ func (k *sink) hearRefused(path string, x *wire.Exception) error {
 	return err
 }
 
-// compareRoots is the last step: both ends tell their roots over the whole copy.
+// compareRoots is the last step: both ends send their roots over the whole copy.
 func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 	theirs, err := wire.DecodeRoots(body)
 	if err != nil {
@@ -250,8 +247,8 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 	return k.results.compare(k.Session.Peer, theirs)
 }
 
-// hearEntries prepares for announced entries. It makes directories and links at once.
-// Files are made when their data comes.
+// hearEntries prepares for announced entries. It makes directories and links immediately. Files are made when their
+// data comes.
 func (k *sink) hearEntries(ctx context.Context, body []byte) error {
 	var unwanted, resumed, compared []*sinkEntry
 	k.lookAhead(body)
@@ -320,7 +317,7 @@ func (k *sink) hearEntries(ctx context.Context, body []byte) error {
 	return k.plan(ctx)
 }
 
-// wake tells the settling goroutine that something has ended.
+// wake wakes the settling goroutine because something has ended.
 func (k *sink) wake() {
 	select {
 	case k.progress <- struct{}{}:
@@ -328,10 +325,10 @@ func (k *sink) wake() {
 	}
 }
 
-// errHalfWritten says what becomes of a file that was written in place, and not to its end.
+// errHalfWritten describes the state of a file that was not completely written in place.
 var errHalfWritten = errors.New("it was being written in place, and is partly old and partly new")
 
-// failEntry ends an entry that will not be published. The first reason stands.
+// failEntry ends an entry that will not be published. The first reason is kept.
 func (k *sink) failEntry(e *sinkEntry, outcome Outcome, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -375,9 +372,8 @@ func (k *sink) endByLocked(e *sinkEntry, x *wire.Exception) {
 	k.wake()
 }
 
-// release ends the files that an interrupted copy left open. What has arrived of them
-// stays, as far as a later copy can go on with it. The session's goroutines must have
-// ended.
+// release ends the files that an interrupted copy left open. What has arrived of them is kept if a later copy can
+// resume it. The session's goroutines must have ended.
 func (k *sink) release() error {
 	errs := []error{k.deletion.close()}
 	for _, e := range k.window.table {

@@ -15,8 +15,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// fewOpenFiles lets what starts in the test open so few files that a sink takes
-// the least that it can do with, 64 at once.
+// fewOpenFiles limits the open files in the test so that a sink has the least number that it can work with, 64 at a
+// time.
 func fewOpenFiles(t *testing.T) {
 	t.Helper()
 	var was unix.Rlimit
@@ -34,8 +34,8 @@ func fewOpenFiles(t *testing.T) {
 	})
 }
 
-// damagedTails damages the last piece of each file when it travels for the first
-// time, and lets nothing come back from the sink before so many chunks are on their way.
+// damagedTails damages the last piece of each file when it is sent for the first time, and lets nothing come back from
+// the sink before so many chunks are in flight.
 func damagedTails(chunks int) rdmatest.Faults {
 	var mu sync.Mutex
 	seen := make(map[int]bool)
@@ -72,15 +72,15 @@ func damagedTails(chunks int) rdmatest.Faults {
 	}
 }
 
-// More files wait for a damaged piece at once than the sink may have open: those
-// who would let their pieces in must not all wait for others to be closed.
+// More files wait for a damaged piece than the sink may have open: the workers that receive their pieces must not all
+// wait for others to be closed.
 func TestMoreDamagedFilesThanMayBeOpen(t *testing.T) {
 	xfer.OnHost(t)
 	w := tcpWay(t)
 	src, s := t.TempDir(), serve(t, w)
 	const files = 80
 	for i := range files {
-		// Tails of different lengths, so that they are known apart on their way.
+		// Tails of different lengths, to distinguish them in transit.
 		write(t, filepath.Join(src, fmt.Sprintf("f%02d", i)), randomBytes(t, 1<<20+600_000+i*64))
 	}
 	fewOpenFiles(t)

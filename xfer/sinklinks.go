@@ -14,7 +14,7 @@ var _ link.Carrier = (*sink)(nil)
 
 func (k *sink) Register(l *link.Link) error { return l.Register(k.Session.Link.Ring, flow.SinkAccess) }
 
-// LinkUp tells the source where the slots are on the rail of a further link.
+// LinkUp reports to the source the place of the slots on the rail of a further link.
 func (k *sink) LinkUp(ctx context.Context, l *link.Link) error {
 	// The slots are granted with the first ring, which must go ahead.
 	select {
@@ -33,17 +33,17 @@ func (k *sink) LinkClosed(l *link.Link) {
 	k.Session.Trace.Step(credit.Step{Kind: credit.StepShut, Sink: true, Link: l.Number})
 }
 
-// LinkShut tells the source, which may not have noticed.
+// LinkShut informs the source, which may not have noticed.
 func (k *sink) LinkShut(ctx context.Context, l *link.Link) error {
 	b := wire.LostLink{Link: uint32(l.Number)}
 	return k.Session.Ctl.Send(ctx, wire.MsgRailDown, b.Encode())
 }
 
-// HearLost answers the source that has given up a link. The answer waits until nothing
-// can land through the link any more.
+// HearLost answers the source that has dropped a link. The answer waits until nothing can arrive through the link any
+// more.
 func (k *sink) HearLost(t wire.MsgType, l *link.Link, b *wire.LostLink) error {
 	if t == wire.MsgFence && l == nil && len(b.Slots) == 0 {
-		// This end could not make the link, which stood at the other.
+		// This end could not make the link, which was established at the other.
 		if !k.Session.Links.Answer(credit.Link(b.Link)) {
 			return fmt.Errorf("%w: link %d was given up twice", ErrProtocol, b.Link)
 		}

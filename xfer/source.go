@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// entryWindow is how many entries may be announced and not yet ended. It bounds the
-// memory of both ends, and is several batches of publication.
+// entryWindow is how many entries may be announced and not yet ended. It bounds the memory of both ends, and is several
+// batches of publication.
 const entryWindow = 8192
 
 // source is the end that has the files.
@@ -26,11 +26,10 @@ type source struct {
 	sender  *chunkSender
 	tree    *chunker.Tree
 	filter  *entryFilter
-	// names lists the only entries to copy. remote is the same list where the client
-	// has it.
+	// names lists the only entries to copy. remote is the same list if the client has it.
 	names  chunker.Names
 	remote *remoteNames
-	// called are the names that the sources get at the destination.
+	// called are the names of the sources at the destination.
 	called  []string
 	tally   *Tally
 	results *copyResults
@@ -48,16 +47,15 @@ type source struct {
 	granted  chan struct{}   // closed when the sink has its ring
 }
 
-// sourceWindow holds the entries that were announced and have not settled, and how far
-// each stage has come with them. The chunkSender's mu guards it, because the goroutine
-// that waits for entries to cut also waits for slots.
+// sourceWindow holds the entries that were announced and have not settled, and the progress of each step. The Sender's
+// lock guards it, because the goroutine that waits for entries to cut also waits for slots.
 type sourceWindow struct {
 	table     [entryWindow]*srcEntry // from settled on, by id modulo entryWindow
-	announced uint64                 // entries told to the sink
+	announced uint64                 // entries announced to the sink
 	accepted  uint64                 // entries whose data the sink is ready for
 	cut       uint64                 // entries that were cut into chunks, or are among cutting
 	cutting   cutting
-	settled   uint64 // entries whose outcome the sink has told
+	settled   uint64 // entries whose outcome the sink has reported
 	// xattrBytes counts those of entries that were announced and have not settled.
 	xattrBytes int
 	ended      bool // no more entries come
@@ -76,13 +74,13 @@ func (s *source) release() error {
 	return s.stream.release()
 }
 
-// resend is a wish of the sink: extents of a chunk to send again.
+// resend is a request of the sink: extents of a chunk to send again.
 type resend struct {
 	id      uint64
 	repair  bool
 	extents []wire.Extent
 	files   []*srcEntry
-	// See outChunk.
+	// See flow.Chunk.
 	tries, headerTries int
 }
 
@@ -141,14 +139,14 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	return s.Session.Converse(ctx, s.slow)
 }
 
-// The session tells these of the way of the chunks. They belong to its sender.
+// The session calls these about the progress of chunks. They belong to its sender.
 
 func (s *source) Done(l *link.Link, id uint64)             { s.sender.Done(l, id) }
 func (s *source) Immediate(_ *link.Link, imm uint32) error { return s.sender.Immediate(imm) }
 func (s *source) Opened()                                  { s.sender.Opened() }
 
-// Fast handles the messages that the poller can: returned slots, parts of a list,
-// plans, entries that are not wanted, what an earlier copy brought, and what is compared.
+// Fast handles the messages that the poller can: returned slots, parts of a list, plans, unwanted entries, the results
+// of an earlier copy, and comparisons.
 func (s *source) Fast(f *wire.Frame) (bool, error) {
 	switch f.Type {
 	case wire.MsgCredit:
@@ -207,14 +205,13 @@ func (s *source) slow(ctx context.Context, f *wire.Frame) (done bool, err error)
 		if !told {
 			return false, fmt.Errorf("%w: the sink ended before the roots were sent", ErrProtocol)
 		}
-		s.Session.Ending.Store(true) // the sink hangs up, and the manifest may take its time
+		s.Session.Ending.Store(true) // the sink hangs up, and the manifest may take a while
 		return true, s.results.compare(s.Session.Peer, theirs)
 	}
 	return false, fmt.Errorf("%w: message %d at the source", ErrProtocol, f.Type)
 }
 
-// hearResult takes the outcomes of entries, in order, and so makes room for new
-// entries.
+// hearResult records the outcomes of entries, in order, and so makes room for new entries.
 func (s *source) hearResult(ctx context.Context, body []byte) error {
 	upto, xs, err := wire.DecodeResult(body)
 	if err != nil {
@@ -269,7 +266,7 @@ func (s *source) settle(e *srcEntry, x *wire.Exception) error {
 	case mine != nil && x == nil:
 		return fmt.Errorf("%w: the peer published %q, which is %s here", ErrIntegrity, e.Path, mine.Text)
 	case mine != nil:
-		broken := strings.Contains(x.Text, errHalfWritten.Error()) // the peer alone knows that
+		broken := strings.Contains(x.Text, errHalfWritten.Error()) // only the peer knows that
 		x = mine
 		if broken {
 			told := *mine

@@ -28,17 +28,17 @@ func (s *source) awaitRings(ctx context.Context) error {
 	}
 }
 
-// hearRing takes the place of the sink's slots on the rail of a link.
+// hearRing records the place of the sink's slots on the rail of a link.
 func (s *source) hearRing(body []byte) error {
 	info, err := wire.DecodeRing(body, s.Session.Terms.Slots, s.Session.Terms.ChunkBytes)
 	if err != nil {
 		return err
 	}
-	if info.Link == 1 { // it grants the slots, also when the link is lost
+	if info.Link == 1 { // it grants the slots, even if the link is lost
 		if err := s.sender.Open(s.Session.Link, info); err != nil {
 			return err
 		}
-		close(s.granted) // open takes one such ring
+		close(s.granted) // open accepts one such ring
 		return nil
 	}
 	l, err := s.Session.Links.Find(credit.Link(info.Link))
@@ -57,7 +57,7 @@ func (s *source) LinkLost(l *link.Link) { s.sender.LinkLost(l) }
 
 func (s *source) LinkClosed(*link.Link) {}
 
-// LinkShut asks the sink which slots of a lost link it never heard of.
+// LinkShut asks the sink which slots of a lost link were never announced to it.
 func (s *source) LinkShut(ctx context.Context, l *link.Link) error {
 	b := flow.LostSlots(l.Number, s.sender.Shut(l))
 	return s.Session.Ctl.Send(ctx, wire.MsgFence, b.Encode())

@@ -6,21 +6,19 @@ import (
 	"gdrcp/rdma"
 )
 
-// sourceRouter is a provider that knows where packets from a device's own addresses go:
-// with a routing table for each device (`ip rule`), Route, which asks without a source,
-// names one device for all addresses, or none.
+// sourceRouter is a provider that knows the routes of packets from a device's own addresses. With a routing table for
+// each device (`ip rule`), Route, which asks without a source, names one device for all addresses, or none.
 type sourceRouter interface {
 	LeadsTo(d rdma.Device, remote netip.Addr) bool
 }
 
-// leadsTo reports whether the routes for a device's own addresses lead over it to an
-// address.
+// leadsTo reports whether the routes for a device's own addresses lead over it to an address.
 func (c *Client) leadsTo(d *rdma.Device, to netip.Addr) bool {
 	p, ok := c.Verbs.(sourceRouter)
 	return ok && p.LeadsTo(*d, to)
 }
 
-// bySource returns the fastest device whose own routes lead to an address, or nothing.
+// bySource returns the fastest device whose own routes lead to an address, or "".
 func (c *Client) bySource(to netip.Addr) (device string) {
 	if _, ok := c.Verbs.(sourceRouter); !ok {
 		return ""

@@ -10,8 +10,8 @@ import (
 	"gdrcp/xfer/internal/door"
 )
 
-// routedNICs are two devices. The main routing table names main for each address, and is
-// of no use without. Each device has routes of its own.
+// routedNICs are two devices. The main routing table names main for each address, and is of no use if main is empty.
+// Each device has routes of its own.
 type routedNICs struct {
 	rdma.Provider
 	main  string
@@ -52,8 +52,8 @@ type namedConn struct {
 
 func (c namedConn) Remote() netip.AddrPort { return c.to }
 
-// An address to which only a device's own routes lead is reached over that device, for the
-// first connection and for further rails.
+// An address to which only a device's own routes lead is reached over that device, for the first connection and for
+// further rails.
 func TestSourceRoutes(t *testing.T) {
 	at := func(addr string) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr(addr), 1) }
 	rails := []door.RailAddr{{Addr: at("10.0.0.1"), Device: "a"}, {Addr: at("10.0.1.1"), Device: "b"}}
@@ -62,7 +62,7 @@ func TestSourceRoutes(t *testing.T) {
 		main  string
 		leads map[string][]string
 		tried []string // over first connections
-		ways  []string // beside a first connection of nic to 10.0.0.1
+		ways  []string // with a first connection of nic to 10.0.0.1
 	}{
 		{"", both, []string{"nic 10.0.0.1", "slow 10.0.1.1"}, []string{"slow 10.0.1.1"}},
 		{"nic", both, []string{"nic 10.0.0.1", "nic 10.0.1.1"}, []string{"slow 10.0.1.1"}},

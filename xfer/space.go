@@ -13,18 +13,17 @@ import (
 // room is how much space announced files still need on one file system.
 type room struct {
 	needed atomic.Int64 // bytes that are not yet counted as written
-	// writing are the bytes that are being written: the disk may have them already.
+	// writing is the number of bytes that are being written: the disk may have them already.
 	writing atomic.Int64
 	warned  bool // the user was warned that it may be too little
 }
 
-// rooms are the file systems that files are expected on. A destination has more than
-// one where others are mounted below it. Only the goroutine that hears of entries uses
-// it.
+// rooms are the file systems that files are expected on. A destination has more than one if others are mounted below
+// it. Only the goroutine that receives entries uses it.
 type rooms map[*chunker.FileSystem]*room
 
-// write notes that bytes are about to be written, and, with a negative number, that they
-// have been counted. It does nothing for a file that is not expected.
+// write records that bytes are about to be written, and, with a negative number, that they have been counted. It does
+// nothing for a file that is not expected.
 func (r *room) write(bytes int64) {
 	if r != nil {
 		r.writing.Add(bytes)
@@ -38,8 +37,8 @@ func (r *room) add(bytes int64) {
 	}
 }
 
-// expect books the space that an announced file will need on its file system. The
-// directories on the way to it have been made.
+// expect accounts for the space that an announced file will need on its file system. The parent directories have been
+// made.
 func (k *sink) expect(e *sinkEntry) error {
 	if k.out != nil || e.Type != manifest.File || e.problem != nil {
 		return nil
@@ -60,20 +59,19 @@ func (k *sink) expect(e *sinkEntry) error {
 	return nil
 }
 
-// notNeeded takes off the account of free space what an ended entry was still expected
-// to need.
+// notNeeded subtracts from the account of free space what an ended entry was still expected to need.
 func (e *sinkEntry) notNeeded() { e.room.add(min(e.stored, e.AllocBytes) - e.AllocBytes) }
 
-// checkRoom checks that the announced files fit on the disks. If they certainly do not, it is
-// an error. If it only seems so, the user is warned once, because they may fit.
+// checkRoom checks that the announced files fit on the disks. If they certainly do not, it is an error. If they
+// probably do not, the user is warned once.
 func (k *sink) checkRoom(ctx context.Context) error {
 	if k.Session.Terms.Has(wire.FlagNoSpaceCheck) {
 		return nil
 	}
 	for fs, r := range k.intake.rooms {
 		expected, most := fs.FreeBytes()
-		// In this order, what is written and counted meanwhile is taken off twice at worst. That
-		// lets a copy begin for which there is no room; the other way round refuses one that fits.
+		// In this order, bytes that are written and counted meanwhile are subtracted twice at worst. That lets a copy
+		// begin for which there is no room; the reverse order would refuse one that fits.
 		writing := r.writing.Load()
 		needed := r.needed.Load() - writing
 		if needed <= expected {
@@ -93,9 +91,9 @@ func (k *sink) checkRoom(ctx context.Context) error {
 	return nil
 }
 
-// leastNeeded is how much of what is needed is needed in any case, if that can be more than
-// most: a file that replaces one makes room when it gets its name, and a sparse file may have
-// more holes than the source knows. One that replaces another has to fit beside it.
+// leastNeeded is the part of the needed space that is needed in any case, if that can be more than most: a file that
+// replaces one makes room when it gets its name, and a sparse file may have more holes than the source knows. A file
+// that replaces another must fit next to it.
 func (k *sink) leastNeeded(r *room, needed, most int64) int64 {
 	if needed <= most {
 		return needed
@@ -118,7 +116,7 @@ func (k *sink) leastNeeded(r *room, needed, most int64) int64 {
 	return max(needed, largest)
 }
 
-// lookWhatMakesRoom finds out once how much of an entry's bytes may not be needed.
+// lookWhatMakesRoom determines once how many of an entry's bytes may not be needed.
 func (k *sink) lookWhatMakesRoom(e *sinkEntry) {
 	if e.lookedForRoom {
 		return
@@ -133,8 +131,8 @@ func (k *sink) lookWhatMakesRoom(e *sinkEntry) {
 	}
 }
 
-// needsWhole is how much a file takes that replaces another, or 0 if it has holes, or if some
-// of it may have been written.
+// needsWhole is the space of a file that replaces another, or 0 if it has holes, or if some of it may have been
+// written.
 func (e *sinkEntry) needsWhole() int64 {
 	if e.Sparse || !e.mu.TryLock() {
 		return 0

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roomSink is a client's sink that is to take files, with what it has shown its user.
+// roomSink returns a client's sink that will receive files, and the warnings to its user.
 func roomSink(t *testing.T, dir string) (k *sink, warned *[]string) {
 	t.Helper()
 	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: dir})
@@ -30,7 +30,7 @@ func roomSink(t *testing.T, dir string) (k *sink, warned *[]string) {
 	return &sink{store: store, Session: &flow.Session{Session: &link.Session{Client: true, Report: func(e Event) { *warned = append(*warned, e.Text) }}}}, warned
 }
 
-// announce has the sink expect a file of that size.
+// announce makes the sink expect a file of that size.
 func (k *sink) announce(t *testing.T, path string, size int64, sparse bool) *sinkEntry {
 	t.Helper()
 	e := &sinkEntry{}
@@ -44,8 +44,8 @@ func (k *sink) announce(t *testing.T, path string, size int64, sparse bool) *sin
 	return e
 }
 
-// Bytes that are being written are needed no more: the disk may have them already, so that
-// its free space no longer has room for them.
+// Bytes that are being written no longer count as needed: the disk may have them already, so its free space no longer
+// has room for them.
 func TestRoomForWhatIsBeingWritten(t *testing.T) {
 	k, _ := roomSink(t, t.TempDir())
 	_, free := k.store.FileSystemOf("x").FreeBytes()
@@ -71,8 +71,8 @@ func TestRoomForWhatIsBeingWritten(t *testing.T) {
 	}
 }
 
-// A shortage is an error only if the files cannot fit: those that replace others make room
-// one after the other, and sparse ones may need less. Otherwise there is one warning.
+// A shortage is an error only if the files cannot fit: those that replace others make room one by one, and sparse ones
+// may need less. Otherwise there is one warning.
 func TestShortage(t *testing.T) {
 	const mib = 1 << 20
 	dir := t.TempDir()

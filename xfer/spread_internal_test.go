@@ -10,11 +10,11 @@ import (
 	"gdrcp/xfer/internal/door"
 )
 
-// Devices in a network with the server count, or all of them where routers lead to it.
+// Devices in a network with the server count, or all of them if routers lead to it.
 func TestDevicesTowardAServer(t *testing.T) {
 	t.Parallel()
 	OnHost(t)
-	var elsewhere netip.Addr // an address of this machine that is not of the loopback network
+	var elsewhere netip.Addr // an address of this machine outside the loopback network
 	all, err := net.InterfaceAddrs()
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// onTwoNodes is the way of tcpWay on a machine with two NUMA nodes, as the bed's is.
+// onTwoNodes is tcpWay on a machine with two NUMA nodes, like the bed's.
 func onTwoNodes(t *testing.T) way {
 	t.Helper()
 	if numa.Of("/sys", 1) == nil {
@@ -21,8 +21,8 @@ func onTwoNodes(t *testing.T) way {
 	return way{"tcp", tcp.New(), netip.MustParseAddr("127.0.0.1"), 1}
 }
 
-// Where a copy goes over rails whose devices are on two nodes, the slots are on both, and
-// chunks go to slots that are near to the rail that they come by.
+// If a copy goes over rails whose devices are on two nodes, the slots are on both, and chunks go to slots that are near
+// to the rail that carries them.
 func TestSlotsAreNearTheirRails(t *testing.T) {
 	w := onTwoNodes(t)
 	for _, push := range []bool{true, false} {
@@ -45,7 +45,7 @@ func TestSlotsAreNearTheirRails(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			// At first all slots may have gone over the rail that was there before the other.
+			// At first all slots may have gone over the rail that joined first.
 			later := near[len(near)/2:]
 			far := 0
 			for _, isNear := range later {

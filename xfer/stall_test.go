@@ -12,8 +12,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// A copy that does not move on ends, though the peer says every so often that it
-// is there; one that is only slow does not.
+// A copy without progress ends, though the peer sends heartbeats; one that is only slow does not.
 func TestStalledCopies(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	w := tcpWay(t)
@@ -54,7 +53,7 @@ func TestStalledCopies(t *testing.T) {
 	}
 	o := w.streamOptions(t)
 	o.Stall = stall
-	// What moves on slowly does so for longer than this, and often enough for a busy machine.
+	// The slow copies take longer than this, and make progress often enough for a busy machine.
 	patient := o
 	patient.Stall = 8 * stall
 	stuck := serve(t, w, func(c *xfer.ServerConfig) { c.Limit = xfer.NewLimiter(512) }) // a piece takes more than half an hour
@@ -74,7 +73,7 @@ func TestStalledCopies(t *testing.T) {
 	t.Run("slow by its own limit", func(t *testing.T) {
 		t.Parallel()
 		s, o := serve(t, w), o
-		o.BytesPerSecond = 700 << 10 // a piece takes longer than a copy may do nothing
+		o.BytesPerSecond = 700 << 10 // a piece takes longer than a copy may make no progress
 		for _, name := range []string{"push", "pull"} {
 			if err := copies(t, s, o)[name](); err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -84,7 +83,7 @@ func TestStalledCopies(t *testing.T) {
 	for name, made := range map[string]string{"push": "pushed", "pull": "", "push stream": "streamed", "pull stream": ""} {
 		t.Run("slow "+name, func(t *testing.T) {
 			t.Parallel()
-			// Each has a server of its own: copies that share a limit move on in turns.
+			// Each has a server of its own: copies that share a limit take turns.
 			slow := serve(t, w, func(c *xfer.ServerConfig) { c.Limit = xfer.NewLimiter(1 << 20) })
 			if err := copies(t, slow, patient)[name](); err != nil {
 				t.Error(err)

@@ -17,28 +17,24 @@ import (
 // Input is a stream that is read once, such as standard input.
 type Input interface {
 	io.Reader
-	// Interrupt makes the Read under way, and every later one, return an error
-	// at once. It does not block.
+	// Interrupt makes the Read in progress, and every later one, return an error immediately. It does not block.
 	Interrupt()
 }
 
 // Output is a stream that is written once, such as standard output.
 type Output interface {
 	io.Writer
-	// Interrupt makes the Write under way, and every later one, return an error
-	// at once. It does not block.
+	// Interrupt makes the Write in progress, and every later one, return an error immediately. It does not block.
 	Interrupt()
-	// Finish is called after the last Write, and before the source is told that
-	// everything has arrived. Some errors of writing are reported by the file system
-	// only then. Such an error is that of Finish, and ends the copy. Finish may block
-	// for the disk.
+	// Finish is called after the last Write, and before the source learns that everything has arrived. Some write
+	// errors are reported by the file system only then. Finish returns such an error, which ends the copy. Finish may
+	// block for the disk.
 	Finish() error
 }
 
-// PushStream copies what in gives until its end to dst, the name of a file below the
-// server's root. Where in fails before its end, nothing is published. in remains the
-// caller's. PushStream may have read more of it than it copied. ErrUsage says that an
-// option, or dst, makes no sense for a stream.
+// PushStream copies in until its end to dst, the name of a file below the server's root. If in fails before its end,
+// nothing is published. in remains the caller's. PushStream may have read more of it than it copied. ErrUsage says that
+// an option, or dst, does not apply to a stream.
 func (c *Client) PushStream(ctx context.Context, in Input, ep Endpoint, dst string, o Options) (*Summary, error) {
 	c.completeStream(&o)
 	if err := o.checkStream(); err != nil {
@@ -69,20 +65,19 @@ func (c *Client) PushStream(ctx context.Context, in Input, ep Endpoint, dst stri
 	})
 }
 
-// asStream returns the flags of the push of a stream. It goes to a file in each attempt.
+// asStream returns the flags of the push of a stream. In each attempt its destination is a file.
 func asStream(flags uint64) uint64 { return flags&^wire.FlagItself | wire.FlagStream }
 
-// completeStream is complete. Chunks stay small: the first of a stream leaves when it is full,
-// and a source keeps as many as the ring has slots in memory beside it.
+// completeStream is complete, but with small chunks: the first chunk of a stream is sent when it is full, and a source
+// keeps as many as the ring has slots in further memory.
 func (c *Client) completeStream(o *Options) {
 	o.ChunkBytes = cmp.Or(o.ChunkBytes, DefaultChunkBytes)
 	c.complete(o)
 }
 
-// PullStream writes one file of a server to out, in order, each piece after it was
-// verified. Where the copy fails later, the bytes written stay, and nothing follows
-// them. out remains the caller's. ErrUsage says that an option makes no sense for a
-// stream.
+// PullStream writes one file of a server to out, in order, each piece after it was verified. If the copy fails later,
+// the bytes written remain, and nothing follows them. out remains the caller's. ErrUsage says that an option does not
+// apply to a stream.
 func (c *Client) PullStream(ctx context.Context, ep Endpoint, path string, out Output, o Options) (*Summary, error) {
 	c.completeStream(&o)
 	if err := o.checkStream(); err != nil {
@@ -108,8 +103,7 @@ func (c *Client) PullStream(ctx context.Context, ep Endpoint, path string, out O
 	})
 }
 
-// checkStream refuses the options that do not apply to a stream, and leaves out those that do
-// not apply to any copy like it.
+// checkStream refuses the options that do not apply to a stream, and clears those that apply to no copy like it.
 func (o *Options) checkStream() error {
 	o.MaxDelete = 0 // without deletion there is nothing to bound
 	for _, no := range []struct {
@@ -134,7 +128,7 @@ func (o *Options) checkStream() error {
 	return nil
 }
 
-// checkStream compares an announced entry with what the terms say of streams.
+// checkStream compares an announced entry with the terms about streams.
 func (k *sink) checkStream(id uint64, p *wire.AnnouncedEntry) error {
 	if k.out != nil && (id > 0 || k.store == nil && p.Type != manifest.File) {
 		return fmt.Errorf("%w: the peer sent %q, which is not a file or not the only one, into a stream", ErrProtocol, p.Path)
@@ -164,7 +158,7 @@ func (e *sinkEntry) endStreamLocked(x *wire.Extent, p *wire.Terms) error {
 	return nil
 }
 
-// setSize tells a stream's file its final size.
+// setSize sets the final size of a stream's file.
 func (e *sinkEntry) setSize(t *chunker.Temp) {
 	if e.Stream {
 		t.SetSize(e.Size)

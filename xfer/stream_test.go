@@ -48,7 +48,7 @@ func (s stream) feed(data []byte, pause time.Duration) {
 		time.Sleep(pause)
 		n := min(sizes[i%len(sizes)], len(data))
 		if _, err := s.PipeWriter.Write(data[:n]); err != nil {
-			return // the engine has ended, and its error is the test's
+			return // the engine has ended, and reports its error to the test
 		}
 		data = data[n:]
 	}
@@ -78,8 +78,7 @@ type drained struct {
 	done chan struct{}
 }
 
-// What is streamed to a file, and from it, is the same, and so are the roots of
-// both ends and of a copy of the file.
+// Data streamed to a file, and from it, is the same, and so are the roots of both ends and of a copy of the file.
 func TestStreams(t *testing.T) { over(t, testStreams) }
 
 func testStreams(t *testing.T, w way) {
@@ -109,7 +108,7 @@ func testStreams(t *testing.T, w way) {
 				}
 				data := randomBytes(t, n)
 				if n > 3*piece {
-					clear(data[piece+77 : 3*piece]) // of which some compresses
+					clear(data[piece+77 : 3*piece]) // part of it compresses
 				}
 				name := fmt.Sprintf("f%d", n)
 				o := w.streamOptions(t)
@@ -141,7 +140,7 @@ func testStreams(t *testing.T, w way) {
 	}
 }
 
-// A stream comes as slowly as its writer, and goes as slowly as its reader.
+// A stream is as slow as its writer or its reader.
 func TestSlowStreams(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	w := tcpWay(t)
@@ -158,8 +157,7 @@ func TestSlowStreams(t *testing.T) {
 	}
 }
 
-// What is damaged on the way is sent again, though a stream cannot be read
-// again, and written in its turn.
+// Data damaged in transit is sent again, though a stream cannot be read again, and written in its turn.
 func TestDamagedStreams(t *testing.T) { over(t, testDamagedStreams) }
 
 func testDamagedStreams(t *testing.T, w way) {
@@ -214,7 +212,7 @@ func testDamagedStreams(t *testing.T, w way) {
 	}
 }
 
-// Each piece of a chunk may be damaged as often as one that is alone in its.
+// Each piece of a chunk may be damaged as often as one that is alone in its chunk.
 func TestStreamOfPiecesDamagedInTurn(t *testing.T) {
 	w := tcpWay(t)
 	data := randomBytes(t, 4<<20) // one chunk
@@ -227,7 +225,7 @@ func TestStreamOfPiecesDamagedInTurn(t *testing.T) {
 		switch n := seen.Add(1); {
 		case n > 12:
 			return 0, false
-		case n > 1 && n%3 == 1: // the first piece that is missing comes, the next one not
+		case n > 1 && n%3 == 1: // the first missing piece arrives, the next one does not
 			return 1<<20 + 100, true
 		}
 		return 100, true
@@ -242,8 +240,8 @@ func TestStreamOfPiecesDamagedInTurn(t *testing.T) {
 	}
 }
 
-// A piece that never arrives whole ends the copy of its stream: nothing of it is
-// published, and nothing follows what was written.
+// A piece that never arrives intact ends the copy of its stream: nothing of it is published, and nothing follows what
+// was written.
 func TestStreamThatNeverArrivesWhole(t *testing.T) {
 	w := tcpWay(t)
 	data := randomBytes(t, 12<<20)
@@ -282,7 +280,7 @@ func TestStreamThatFails(t *testing.T) {
 			t.Errorf("after %d bytes: %v", n, err)
 		}
 	}
-	// An end in the middle of something is none.
+	// An end in the middle of the data is an error.
 	in := newStream()
 	go in.PipeWriter.CloseWithError(io.ErrUnexpectedEOF)
 	if _, err := w.client(rdmatest.Faults{}).PushStream(t.Context(), in, s.ep, "f", w.streamOptions(t)); !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -292,15 +290,14 @@ func TestStreamThatFails(t *testing.T) {
 	notPublished(t, s.root, "f")
 }
 
-// fullAtTheEnd is an output that says only at its end that what it took is lost.
+// fullAtTheEnd is an output that reports only at its end that the data is lost.
 type fullAtTheEnd struct{ io.Writer }
 
 func (fullAtTheEnd) Interrupt() {}
 
 func (fullAtTheEnd) Finish() error { return unix.EDQUOT }
 
-// What an output says only at its end, ends the copy before the source is told
-// that all has arrived.
+// An error that an output reports only at its end ends the copy before the source learns that everything has arrived.
 func TestStreamThatIsLostAtTheEnd(t *testing.T) {
 	xfer.OnHost(t)
 	w := tcpWay(t)
@@ -317,7 +314,7 @@ func TestStreamThatIsLostAtTheEnd(t *testing.T) {
 	}
 }
 
-// A reader that goes away ends the copy, with its error.
+// If its reader goes away, the copy ends with the reader's error.
 func TestStreamWhoseReaderGoes(t *testing.T) {
 	w := tcpWay(t)
 	s := serve(t, w)
@@ -335,7 +332,7 @@ func TestStreamWhoseReaderGoes(t *testing.T) {
 	}
 }
 
-// A copy can be interrupted while its stream waits for somebody.
+// A copy can be interrupted while its stream waits for its reader or writer.
 func TestInterruptedStreams(t *testing.T) {
 	w := tcpWay(t)
 	s := serve(t, w)
@@ -386,7 +383,7 @@ func (s *served) pushStream(t testing.TB, w way, f rdmatest.Faults, data []byte,
 	return sum, err
 }
 
-// pullStream takes name as a stream.
+// pullStream receives name as a stream.
 func (s *served) pullStream(t testing.TB, w way, name string, pause time.Duration, o xfer.Options) ([]byte, *xfer.Summary, error) {
 	t.Helper()
 	out := newStream()
@@ -397,7 +394,7 @@ func (s *served) pullStream(t testing.TB, w way, name string, pause time.Duratio
 	return d.got.Bytes(), sum, err
 }
 
-// streamOptions are for a test over w.
+// streamOptions returns options for a test over w.
 func (w way) streamOptions(t testing.TB) xfer.Options {
 	o := w.options(t)
 	o.Recursive, o.Links = false, false

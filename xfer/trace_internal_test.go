@@ -17,8 +17,7 @@ import (
 	"gdrcp/xfer/internal/link"
 )
 
-// recorder collects the steps of both ends of one session, in the order in which they
-// were taken.
+// recorder collects the steps of both ends of one session, in the order in which they were taken.
 type recorder struct {
 	mu    sync.Mutex
 	steps []credit.Step
@@ -36,8 +35,8 @@ func (r *recorder) of(sink bool) link.Trace {
 	}
 }
 
-// The steps of both ends of real copies whose rails die, fall silent and come back are
-// those that the rules allow: see package credittest, which knows nothing of the engine.
+// The steps of both ends of real copies whose rails fail, fall silent and come back obey the rules: see package
+// credittest, which knows nothing of the engine.
 func TestLostRailsFollowTheRules(t *testing.T) {
 	t.Parallel()
 	OnHost(t)
@@ -48,7 +47,7 @@ func TestLostRailsFollowTheRules(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("push %v, %s", push, name), func(t *testing.T) {
 				t.Parallel()
-				// The rails die in turn, each a while after the next one has joined.
+				// The rails fail in turn, each a while after the next one has joined.
 				var last atomic.Int64
 				faults := f(func(p rdmatest.Posted) bool {
 					last.Store(max(last.Load(), int64(p.Conn)))
@@ -62,7 +61,7 @@ func TestLostRailsFollowTheRules(t *testing.T) {
 
 func testTrace(t *testing.T, push bool, p rdma.Provider) {
 	var r recorder
-	// No chunk leaves until there is a second rail to lose one of.
+	// No chunk is sent until there is a second rail.
 	var once sync.Once
 	joined := make(chan struct{})
 	hold := rdmatest.Faults{Stall: func(p rdmatest.Posted) bool {

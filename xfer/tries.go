@@ -13,80 +13,74 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Tries are the tries of one copy: where a connection is lost, its caller calls Push or
-// Pull again with the same Options. Entries end in order of path, so one path says what
-// earlier tries have settled. A later try announces all entries again, but the sink wants
-// no data of the files up to that path, and the client counts none of these entries
-// again. A nil Tries is that of a copy with one try. Methods do not block. The caller may
-// use its own between two tries only.
+// Tries are the attempts of one copy: after a lost connection, the caller calls Push or Pull again with the same
+// Options. Entries end in order of path, so one path describes what earlier attempts have settled. A later attempt
+// announces all entries again, but the sink wants no data of the files up to that path, and the client counts none of
+// these entries again. A nil Tries is that of a copy with one attempt. Methods do not block. The caller may use its own
+// between two attempts only.
 type Tries struct {
 	began time.Time
-	again int // tries that came after the first
+	again int // attempts after the first
 	stage fileset.StageID
 	// learned is about the devices that the attempts used.
 	learned learned
-	// once says that the copy cannot continue, but only begin anew: see OnlyOtherWays.
-	// comparesAnew says that it then compares what an earlier attempt may have published.
+	// once says that the copy cannot resume, but only begin again: see OnlyOtherWays. comparesAnew says that it then
+	// compares what an earlier attempt may have published.
 	once, comparesAnew bool
 	// last says that no attempt follows unless over another device or transport.
 	last bool
 
-	// stood says that both ends have agreed once, connected that they have in this try.
+	// stood says that both ends have agreed once, connected that they have in this attempt.
 	stood, connected bool
-	// Place says that it is known where the first try puts the copy. itself says that the
-	// destination is the copy itself, though by now it may be a directory.
+	// place says that the destination of the first attempt is known. itself says that the destination is the copy
+	// itself, though by now it may be a directory.
 	place, itself bool
-	// here and there identify the directories at this end and at the server, as the last
-	// attempt that knew had them.
+	// here and there identify the local directory and the server's, as of the last attempt that knew them.
 	here, there string
 	// compares says that a later attempt compares what is settled by its content, or sends it.
 	compares bool
 
-	// anew says that a later try counts, and sends, everything anew.
+	// anew says that a later attempt counts, and sends, everything again.
 	anew bool
-	// settled is the path of the last entry that has ended, in the order of entries, with
-	// the refused entries before it. goneOn is settled as it was when this try began.
+	// settled is the path of the last entry that has ended, in the order of entries, with the refused entries before
+	// it. goneOn is the value of settled when this attempt began.
 	settled, goneOn string
 	refused         refusedCounts
 	done            bookings
-	resent          bool // a settled file was sent again, and need not be what roots say
+	resent          bool // a settled file was sent again, and may differ from the roots
 	deletes         deleteCounts
 	unkept          fileset.UnkeptList
-	// roots are over what all tries have copied. It is nil in the first try, whose own
-	// roots these are.
+	// roots are over what all attempts have copied. It is nil in the first attempt, whose own roots these are.
 	roots *manifest.Roots
-	// told are the hashes, by toldSeed, of what any try told and a later one may meet again:
-	// entries behind settled that were never announced, and what cannot be made or removed.
-	// There are toldMax at most. Of further ones a later try tells again, and counts again
-	// those that were announced.
+	// told are the hashes, by toldSeed, of what any attempt has reported and a later one may meet again: entries after
+	// settled that were never announced, and what cannot be made or removed. There are toldMax at most. Further ones
+	// are reported again by a later attempt, and counted again if they were announced.
 	told     map[uint64]struct{}
 	toldSeed maphash.Seed
-	// underWay holds, by path, the files that an earlier try had begun and not settled.
-	// They are at most those of a window for each try.
+	// underWay holds, by path, the files that an earlier attempt had begun and not settled. They are at most those of a
+	// window for each attempt.
 	underWay map[string]unsettledFile
 }
 
-// toldMax bounds the memory of what was told to a few MiB.
+// toldMax bounds the memory of told to a few MiB.
 const toldMax = 1 << 16
 
-// NewTries returns the tries of a copy that has not begun.
+// NewTries returns the attempts of a copy that has not begun.
 func NewTries() *Tries {
 	return &Tries{began: time.Now(), stage: fileset.NewStageID(), toldSeed: maphash.MakeSeed(), told: make(map[uint64]struct{})}
 }
 
-// MayGoOn reports whether another try of the copy makes sense after an error: the ends
-// had agreed once, and the connection was lost, the peer fell silent, or it stopped; or the
-// next attempt goes another way.
+// MayGoOn reports whether another attempt of the copy makes sense after an error: the ends had agreed once, and the
+// connection was lost, the peer fell silent, or it stopped; or the next attempt uses another device or transport.
 func (t *Tries) MayGoOn(err error) bool {
 	return t.NextWay() != "" || !t.once && t.HaveStood() && (fault.IsLost(err) || !t.connected && fault.IsUnreached(err))
 }
 
-// HaveStood reports whether both ends have agreed in any try, so that another try would
-// do what the first was to do.
+// HaveStood reports whether both ends have agreed in any attempt, so that another attempt would do what the first was
+// to do.
 func (t *Tries) HaveStood() bool { return t != nil && t.stood && t.place }
 
-// Again begins another try, which counts in tally. It returns its number: 1 for the
-// second.
+// Again begins another attempt, which counts in tally. It returns its number: 1 for the second.
 func (t *Tries) Again(tally *Tally) int {
 	t.again++
 	t.connected = false
@@ -100,9 +94,9 @@ func (t *Tries) Again(tally *Tally) int {
 	return t.again
 }
 
-// goesOn adds to the terms of a later try where it goes on. Without fsync, what an
-// earlier try brought may be lost together with the peer's host; and in place, what it
-// had not published has its name already: then the quick check must not find it.
+// goesOn adds the resume point to the terms of a later attempt. Without fsync, the data of an earlier attempt may be
+// lost together with the peer's host. With in place, files that it had not published have their names already. In both
+// cases the quick check must not accept them.
 func (t *Tries) goesOn(p *wire.Terms) {
 	if t == nil || t.again == 0 {
 		return
@@ -116,11 +110,11 @@ func (t *Tries) goesOn(p *wire.Terms) {
 		p.Flags &^= wire.FlagSameStays
 	}
 	if p.Settled != "" && !p.Has(wire.FlagSameStays|wire.FlagSizeStays|wire.FlagAppend|wire.FlagWhole|wire.FlagDryRun) {
-		p.Flags |= wire.FlagChecksum // only the content shows whether what is settled is still there
+		p.Flags |= wire.FlagChecksum // only the content shows whether what is settled still exists
 	}
 }
 
-// startsAt takes the identity of the directory at this end, before the hello of an attempt.
+// startsAt records the identity of the directory at this end, before the hello of an attempt.
 func (t *Tries) startsAt(rootID func() string, h *wire.Hello, o *Options) {
 	if t == nil {
 		return
@@ -132,8 +126,7 @@ func (t *Tries) startsAt(rootID func() string, h *wire.Hello, o *Options) {
 	t.here, h.Root = here, t.there
 }
 
-// answered compares the server's directory, and what it knows of earlier attempts, with
-// what the hello said.
+// answered compares the server's directory, and its knowledge of earlier attempts, with the hello.
 func (t *Tries) answered(h, w *wire.Hello, o *Options) error {
 	switch isSame := h.Root == w.Root; {
 	case h.Root != "" && !isSame && w.Terms.Settled != "":
@@ -149,8 +142,8 @@ func (t *Tries) answered(h, w *wire.Hello, o *Options) error {
 	return nil
 }
 
-// startAfresh drops what earlier attempts left, because the directory at one end is not known
-// to be that of those attempts.
+// startAfresh drops what earlier attempts left, because the directory at one end is not known to be that of those
+// attempts.
 func (t *Tries) startAfresh(h *wire.Hello, o *Options, remote bool) {
 	if h.Terms.Settled != "" {
 		o.report(Event{Kind: EventAfresh, Remote: remote})
@@ -161,8 +154,7 @@ func (t *Tries) startAfresh(h *wire.Hello, o *Options, remote bool) {
 	o.Tally.Again(0, 0, true)
 }
 
-// stands notes that both ends have agreed, and where the first try puts the copy. store
-// is this end's, or nil.
+// stands records that both ends have agreed, and the destination of the first attempt. store is this end's, or nil.
 func (t *Tries) stands(s *flow.Session, store *chunker.Sink) {
 	if t == nil {
 		return
@@ -185,13 +177,13 @@ func (t *Tries) stands(s *flow.Session, store *chunker.Sink) {
 	}
 }
 
-// begin hands a try's results what earlier tries have settled.
+// begin passes what earlier attempts have settled to an attempt's results.
 func (t *Tries) begin(a *copyResults, p *wire.Terms) {
 	if t == nil {
 		return
 	}
 	a.tries = t
-	// Of several names of a file only the first is copied, so none can be passed over.
+	// Of several names of a file only the first is copied, so none can be skipped.
 	t.anew = t.once || p.Has(wire.FlagNoFsync|wire.FlagHardLinks)
 	if t.again == 0 {
 		t.compares = !p.Has(wire.FlagsKeeping | wire.FlagWhole | wire.FlagDryRun)
@@ -199,9 +191,9 @@ func (t *Tries) begin(a *copyResults, p *wire.Terms) {
 	a.booked, a.refused, a.deletes = t.done, t.refused, t.deletes
 }
 
-// failedBefore reports whether earlier tries had entries that failed, among them what they
-// did not find as it was, so that the sink of this try must not delete, or must not give its
-// tree its name. Only the client knows that: it may not find such an entry again.
+// failedBefore reports whether earlier attempts had entries that failed, including those that had changed, so that the
+// sink of this attempt must not delete, or must not give its tree its name. Only the client knows that: it may not find
+// such an entry again.
 func (t *Tries) failedBefore(p *wire.Terms) bool {
 	if t == nil || t.goneOn == "" {
 		return false
@@ -213,15 +205,15 @@ func (t *Tries) failedBefore(p *wire.Terms) bool {
 	return p.Has(wire.FlagDelete) && t.deletes.unlisted || p.Has(wire.FlagWhole) && failed > 0
 }
 
-// hasSettled reports whether an earlier try has settled an entry. A nil Tries has none.
+// hasSettled reports whether an earlier attempt has settled an entry. A nil Tries has none.
 func (t *Tries) hasSettled(path string) bool {
 	return t != nil && t.goneOn != "" && manifest.ComparePaths(path, t.goneOn) <= 0
 }
 
-// hasRefused reports whether an earlier try has told that an entry could not be sent. It may
-// be a directory, whose entry ends before those in it: what could not be read of it now
-// counts, unless everything below it has been settled, too. So a file "d" that fails is
-// counted again by each try that begins among names between "d" and "d/", such as "d-x".
+// hasRefused reports whether an earlier attempt has reported that an entry could not be sent. It may be a directory,
+// whose entry ends before those in it: a failure to read it counts now, unless everything below it has been settled,
+// too. So a file "d" that fails is counted again by each attempt that begins among names between "d" and "d/", such as
+// "d-x".
 func (t *Tries) hasRefused(path string, o Outcome) bool {
 	if !t.hasSettled(path) || o == Skipped {
 		return t.hasSettled(path)
@@ -229,8 +221,8 @@ func (t *Tries) hasRefused(path string, o Outcome) bool {
 	return path+"/" < t.goneOn && !manifest.IsBelow(t.goneOn, path)
 }
 
-// hasTold reports whether a try has told this of a path, and notes that it is told now. A copy
-// that counts anew tells anew.
+// hasTold reports whether an attempt has reported this text about a path, and records that it is reported now. A copy
+// that counts everything again also reports it again.
 func (t *Tries) hasTold(path, text string) bool {
 	if t == nil || t.anew || path == "" {
 		return false
@@ -243,13 +235,13 @@ func (t *Tries) hasTold(path, text string) bool {
 	return told
 }
 
-// failsAnew reports whether an announced entry fails that has failed in no try yet, and notes
-// that it has: a later try may make it again, and fail again for this or another reason.
+// failsAnew reports whether an announced entry fails that has failed in no attempt yet, and records that it has: a
+// later attempt may make it again, and fail again for this or another reason.
 func (t *Tries) failsAnew(path string, x *wire.Exception) bool {
 	return x.Outcome != Kept && !t.hasTold(path, "")
 }
 
-// settle notes the end of an entry that no earlier try has settled.
+// settle records the end of an entry that no earlier attempt has settled.
 func (t *Tries) settle(b *entryState) {
 	if t == nil || t.anew {
 		return
@@ -260,7 +252,7 @@ func (t *Tries) settle(b *entryState) {
 	}
 }
 
-// noteRefused notes, with an entry, which entries before it were never announced.
+// noteRefused records, with an entry, which entries before it were never announced.
 func (a *copyResults) noteRefused(b *entryState) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -271,9 +263,8 @@ func (a *copyResults) noteRefused(b *entryState) {
 	b.refusedBefore = a.refusedSoFar
 }
 
-// bookAgain books an entry that an earlier try has settled, and which both ends have
-// made again: directories and links, and files that were not there any more. Both have them
-// in the roots of this try.
+// bookAgain books an entry that an earlier attempt has settled and that both ends have made again: directories and
+// links, and files that no longer existed. Both have them in the roots of this attempt.
 func (a *copyResults) bookAgain(b *entryState, x *wire.Exception) error {
 	switch {
 	case x == nil && a.dry:
@@ -292,16 +283,15 @@ func (a *copyResults) bookAgain(b *entryState, x *wire.Exception) error {
 	return nil
 }
 
-// bookResent notes that a settled file was not left as it is at the destination.
+// bookResent records that a settled file was changed at the destination.
 func (a *copyResults) bookResent(b *entryState) {
 	a.tries.resent = a.tries.resent || !b.isUnchanged()
 	if !a.tries.compares {
-		a.tally.AddEarlier(-b.Size) // it counted as brought earlier
+		a.tally.AddEarlier(-b.Size) // it counted as copied earlier
 	}
 }
 
-// addToRoots adds a copied entry to the roots. A file that an earlier try has published
-// is not in this try's.
+// addToRoots adds a copied entry to the roots. A file that an earlier attempt has published is not in this attempt's.
 func (a *copyResults) addToRoots(b *entryState, published bool) error {
 	if a.tries != nil && a.tries.roots != nil {
 		if err := a.tries.roots.Add(&b.Entry); err != nil {
@@ -314,23 +304,23 @@ func (a *copyResults) addToRoots(b *entryState, published bool) error {
 	return a.roots.Add(&b.Entry)
 }
 
-// countEarlier counts in the progress of a later try what earlier tries have brought of a
-// file, which this try does not send.
+// countEarlier counts in the progress of a later attempt what earlier attempts have copied of a file, which this
+// attempt does not send.
 func (a *copyResults) countEarlier(b *entryState) {
 	if a.tries != nil && !a.tries.anew {
 		a.tally.AddEarlier(b.arrived.bytes - min(a.tries.arrivedBefore(b), b.arrived.bytes))
 	}
 }
 
-// cutOff takes over from a try that failed what a later one need not do again. The
-// session's goroutines have ended. role is nil where the session ended before it.
+// cutOff takes over from a failed attempt what a later one need not do again. The session's goroutines have ended. role
+// is nil if the session ended before it.
 func (t *Tries) cutOff(a *copyResults, role conversation) {
 	if t == nil {
 		return
 	}
 	uncounted := a.deletes.uncounted || a.mayHaveDeleted(role, t.deletes.deleted)
-	// A later try of a tree that appears whole counts again what is lost with the old one, or
-	// the tree has got its name, and the old one is not found any more.
+	// For a tree that appears as a whole, a later attempt counts again what is lost with the old one. If the tree has
+	// got its name, it does not find the old one any more.
 	uncounted = uncounted || a.whole && !a.dry && a.deletes.deleted > 0
 	t.deletes = a.deletes.forLaterTry(a.dry || a.whole, t.anew)
 	t.deletes.uncounted = uncounted
@@ -343,18 +333,18 @@ func (t *Tries) cutOff(a *copyResults, role conversation) {
 	t.underWay = t.unsettledFiles(role)
 }
 
-// fit forgets what earlier tries have settled where that does not fit the hello: a pull
-// may have paths as long as a message.
+// fit drops what earlier attempts have settled if that does not fit into the hello: a pull may have paths as long as a
+// message.
 func (t *Tries) fit(h *wire.Hello) {
-	const room = 512 // of a message, for fields that come later
+	const room = 512 // in a message, for later fields
 	if t == nil || h.Terms.Settled == "" || len(h.Encode())+room <= wire.MaxBodyBytes {
 		return
 	}
 	t.forget(h)
 }
 
-// forget has a copy begin anew, because the sink does not have what earlier tries have
-// settled, or cannot be told.
+// forget makes a copy begin again, because the sink does not have what earlier attempts have settled, or the hello has
+// no room for it.
 func (t *Tries) forget(h *wire.Hello) {
 	h.Terms.Settled = ""
 	if t == nil {
@@ -372,7 +362,7 @@ func (t *Tries) attempt() wire.CopyAttempt {
 	return wire.CopyAttempt{ID: t.stage, Attempt: uint32(t.again)}
 }
 
-// stageID is that of the copy's tries or, for one try, a new one.
+// stageID is that of the copy's attempts or, for one attempt, a new one.
 func (t *Tries) stageID() fileset.StageID {
 	if t == nil {
 		return fileset.NewStageID()
@@ -380,16 +370,15 @@ func (t *Tries) stageID() fileset.StageID {
 	return t.stage
 }
 
-// MayTryAgain reports whether a copy with these options can have several tries. A
-// manifest is written once, from its beginning. Nobody knows how much a try deleted
-// before it was lost. Without fsync a file that is kept for its size, its name or its age
-// may have been lost with the host; and in place, one that is half written may be kept.
+// MayTryAgain reports whether a copy with these options can have several attempts. A manifest is written once, from its
+// beginning. The number of deletions of a lost attempt is unknown. Without fsync a file that is kept for its size, its
+// name or its age may have been lost with the host; and with in place, one that is half written may be kept.
 func (o *Options) MayTryAgain() bool {
 	return o.WriteManifest == "" && (!o.Delete && !o.DeleteExcluded || o.MaxDelete == 0) && (!o.NoFsync && !o.InPlace || !o.keepsUnread())
 }
 
-// total returns the roots over what all tries have copied, given those of the last. Roots of
-// files of which some were copied twice are not known, and zero.
+// total returns the roots over what all attempts have copied, given those of the last. If some files were copied twice,
+// the roots are not known, and zero.
 func (t *Tries) total(last wire.Roots) wire.Roots {
 	if t == nil || t.roots == nil {
 		return last
@@ -401,7 +390,7 @@ func (t *Tries) total(last wire.Roots) wire.Roots {
 	return all
 }
 
-// since returns when the first try began, or of a copy with one try when that began.
+// since returns when the first attempt began, or for a copy with one attempt, when that began.
 func (t *Tries) since(start time.Time) time.Time {
 	if t == nil || t.again == 0 {
 		return start

@@ -16,13 +16,13 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Only a connection that is lost, and a server that cannot be reached for now, are
-// reasons to try again. A loss is one also where only the peer sees it, and tells it.
+// Only a lost connection, and a server that cannot be reached for now, are reasons to try again. A loss is also one if
+// only the peer sees it, and reports it.
 func TestWhatIsTriedAgain(t *testing.T) {
 	lost := &fault.LostError{Peer: "peer", Err: &rdma.OpError{Op: "receive", Err: errors.New("retry count exceeded")}}
 	for _, c := range []struct {
 		err           error
-		lost, reached bool // whether it counts in a try that stood, and in one that did not
+		lost, reached bool // whether it counts in an attempt with an agreement, and in one without
 	}{
 		{lost, true, true},
 		{fmt.Errorf("join: %w", rdma.ErrDisconnected), true, true},
@@ -64,7 +64,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 	}
 }
 
-// tryOf begins the results of a try with those flags.
+// tryOf begins the results of an attempt with those flags.
 func tryOf(t *testing.T, tries *Tries, flags uint64) *copyResults {
 	t.Helper()
 	a, err := newCopyResults(&wire.Terms{Hash: manifest.XXH3, PieceBytes: 1 << 20, Flags: flags}, &Options{Tally: &stat.Counters{}, Tries: tries})
@@ -92,7 +92,7 @@ func refused(t *testing.T, a *copyResults, path string, o Outcome) {
 	}
 }
 
-// The numbers and the roots of two tries are those of one that nothing disturbed.
+// The numbers and the roots of two attempts are those of one without an interruption.
 func TestNumbersOfAllTries(t *testing.T) {
 	failed := &wire.Exception{Outcome: Failed}
 	once := tryOf(t, nil, 0)
@@ -108,7 +108,7 @@ func TestNumbersOfAllTries(t *testing.T) {
 	settled(t, first, "b", failed)
 	settled(t, first, "c", nil)
 	refused(t, first, "d", Skipped)
-	refused(t, first, "f", Failed) // behind what is settled: the next try finds it again
+	refused(t, first, "f", Failed) // after what is settled: the next attempt finds it again
 	tries.cutOff(first, nil)
 	tally := &stat.Counters{}
 	if n := tries.Again(tally); n != 1 || tally.Read() != (Progress{Bytes: 6, Files: 2, TotalBytes: 6, Tries: 1}) {
@@ -137,8 +137,7 @@ func TestNumbersOfAllTries(t *testing.T) {
 	}
 }
 
-// The progress of a later try begins with all files of the earlier ones, those among them that
-// were there already.
+// The progress of a later attempt begins with all files of the earlier ones, including those that existed already.
 func TestFilesOfEarlierTries(t *testing.T) {
 	tries := NewTries()
 	tries.done = bookings{unchanged: 3, trusted: 5}
@@ -150,8 +149,8 @@ func TestFilesOfEarlierTries(t *testing.T) {
 	}
 }
 
-// What was told of an entry behind the settled ones is not told again, though it counts in the
-// try that meets it; and what is told of it anew is.
+// A report about an entry after the settled ones is not repeated, though the entry counts in the attempt that meets it.
+// A new report about it is made.
 func TestToldOnce(t *testing.T) {
 	var told []string
 	listen := func(a *copyResults) *copyResults {
@@ -188,8 +187,8 @@ func TestToldOnce(t *testing.T) {
 	}
 }
 
-// A directory or link that the sink cannot make is made again in each try. It fails once, and is
-// told once; one that fails for the first time in a later try counts from then on.
+// A directory or link that the sink cannot make is made again in each attempt. It fails once, and is reported once; one
+// that fails for the first time in a later attempt counts from then on.
 func TestWhatNoTryCanMake(t *testing.T) {
 	for _, typ := range []manifest.EntryType{manifest.Dir, manifest.Symlink} {
 		var told []string
@@ -231,7 +230,7 @@ func TestWhatNoTryCanMake(t *testing.T) {
 	}
 }
 
-// What fails when everything else has ended, each try meets again and counts, and one tells.
+// A failure after everything else has ended is met and counted by each attempt, and reported by one.
 func TestWhatNoTryCanEnd(t *testing.T) {
 	tries, told := NewTries(), 0
 	for range 2 {
@@ -247,9 +246,8 @@ func TestWhatNoTryCanEnd(t *testing.T) {
 	}
 }
 
-// A later try of a dry run finds again what would be deleted, in the same order, and counts it
-// from none. It tells what is new, also where the destination has changed meanwhile. What has
-// been deleted no later try finds.
+// A later attempt of a dry run finds again what would be deleted, in the same order, and counts it from zero. It
+// reports what is new, even if the destination has changed meanwhile. What has been deleted no later attempt finds.
 func TestDeletionsOfAllTries(t *testing.T) {
 	var told []string
 	tries := NewTries()
@@ -286,8 +284,8 @@ func TestDeletionsOfAllTries(t *testing.T) {
 	}
 }
 
-// Without fsync, and with names of one file, a later try counts everything anew. The quick
-// check finds nothing that may not be on the disk, as without fsync and in place.
+// Without fsync, and with hard links, a later attempt counts everything again. The quick check accepts nothing that may
+// not be on the disk, as without fsync and with in place.
 func TestTriesThatCountAnew(t *testing.T) {
 	for _, flag := range []uint64{wire.FlagNoFsync, wire.FlagHardLinks} {
 		tries := NewTries()
@@ -312,7 +310,7 @@ func TestTriesThatCountAnew(t *testing.T) {
 	}
 }
 
-// What a later try may keep by size, name or age must be whole and on the disk.
+// Files that a later attempt may keep by size, name or age must be complete and on the disk.
 func TestMayTryAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		o    Options
@@ -334,8 +332,8 @@ func TestMayTryAgain(t *testing.T) {
 	}
 }
 
-// A file that was compared, and kept because a newer one came meanwhile, counts as kept:
-// only a dry run tells so of one that is the same.
+// A file that was compared, and kept because a newer one came meanwhile, counts as kept. Only a dry run reports a file
+// that is the same in this way.
 func TestKeptAfterItWasCompared(t *testing.T) {
 	for flags, unchanged := range map[uint64]int64{0: 0, wire.FlagDryRun: 1} {
 		a := tryOf(t, nil, flags)
@@ -350,8 +348,8 @@ func TestKeptAfterItWasCompared(t *testing.T) {
 	}
 }
 
-// A tree of which an earlier try could not copy something gets no name in a later one, also
-// where that was never announced.
+// A tree of which an earlier attempt could not copy something gets no name in a later one, even if that was never
+// announced.
 func TestFailedBefore(t *testing.T) {
 	for name, c := range map[string]struct {
 		fail func(a *copyResults)
@@ -377,8 +375,8 @@ func TestFailedBefore(t *testing.T) {
 	}
 }
 
-// TestDirectoryThatFailsInALaterTry: a try was cut off in the middle of a directory. That
-// its entry has ended says nothing of what is left in it, which the next try cannot read.
+// TestDirectoryThatFailsInALaterTry: an attempt was cut off in the middle of a directory. The end of its entry says
+// nothing about the rest of its contents, which the next attempt cannot read.
 func TestDirectoryThatFailsInALaterTry(t *testing.T) {
 	for name, last := range map[string]string{"in the directory": "d/a", "behind its entry": "d", "at a name before its contents": "d-x"} {
 		t.Run(name, func(t *testing.T) {
@@ -401,7 +399,7 @@ func TestDirectoryThatFailsInALaterTry(t *testing.T) {
 			tries.Again(&stat.Counters{})
 			second := tryOf(t, tries, 0)
 			begun(second)
-			refused(t, second, "d", Failed) // "open directory", or "read directory": what is left in it is not copied
+			refused(t, second, "d", Failed) // "open directory", or "read directory": the rest of it is not copied
 			if n := second.failures(); n != 1 {
 				t.Errorf("%d entries failed, and d could not be read", n)
 			}
@@ -409,8 +407,8 @@ func TestDirectoryThatFailsInALaterTry(t *testing.T) {
 	}
 }
 
-// What the next attempt was to do otherwise is no reason for one more after it: an attempt may
-// end before it connects, as when its source or destination is gone.
+// A different way for the next attempt is no reason for one more after it: an attempt may end before it connects, for
+// example when its source or destination is gone.
 func TestNextWayIsOfOneAttempt(t *testing.T) {
 	tries := NewTries()
 	tries.learned.next = "TCP"

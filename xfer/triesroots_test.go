@@ -23,14 +23,14 @@ type rootsCopy struct {
 	top, src, dst    string // top is the local directory that src or dst is in
 	ep, other        xfer.Endpoint
 	otherRoot        string // that other serves
-	afresh           int    // how often the copy said that it starts afresh
+	afresh           int    // how often the copy reported that it starts afresh
 	wasLost, mayLose bool
 }
 
 const rootsFiles = 10
 
-// TestLaterAttemptLooksAgain: what an earlier attempt settled counts only if it is still
-// there, in the same directories at both ends.
+// TestLaterAttemptLooksAgain: what an earlier attempt settled counts only if it still exists, in the same directories
+// at both ends.
 func TestLaterAttemptLooksAgain(t *testing.T) {
 	times := xfer.Options{Times: true}
 	nothing := func(*testing.T, *rootsCopy) {}
@@ -39,7 +39,7 @@ func TestLaterAttemptLooksAgain(t *testing.T) {
 		between     func(t *testing.T, c *rootsCopy)
 		wantAfresh  int
 		wantDeleted int64
-		noRoot      bool // of all attempts
+		noRoot      bool // over all attempts
 	}{
 		"push, nothing changed":      {rootsCopy: rootsCopy{push: true, o: times}, between: nothing},
 		"push, by a list":            {rootsCopy: rootsCopy{push: true, o: times, listed: true}, between: nothing},
@@ -101,8 +101,7 @@ func (c *rootsCopy) begin(t *testing.T) func() (*xfer.Summary, error) {
 	check(t, os.Mkdir(c.top, 0o755))
 	rootsTree(t, c.src, "A")
 
-	// The attempt waits in the report of a file until its connection is lost, which a
-	// heartbeat sees at the latest.
+	// The attempt waits in the report of a file until its connection is lost, which a heartbeat detects at the latest.
 	var mu sync.Mutex
 	losing, lost := false, make(chan struct{})
 	c.mayLose = true
@@ -160,8 +159,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// toOtherRoot has the other server answer. A pull finds a tree of the same names there, and a
-// push that deletes something extraneous.
+// toOtherRoot makes the other server answer. A pull finds a tree of the same names there, and a push that deletes
+// something extraneous.
 func toOtherRoot(t *testing.T, c *rootsCopy) {
 	c.ep = c.other
 	if !c.push {
@@ -177,7 +176,7 @@ func toOtherRoot(t *testing.T, c *rootsCopy) {
 
 func changeFile(t *testing.T, c *rootsCopy) { write(t, c.dst+"/d/f2", []byte("C f2")) }
 
-// rootsTree makes files that have one size in all trees, and other times.
+// rootsTree makes files that have the same sizes in all trees, and other times.
 func rootsTree(t *testing.T, dir, content string) {
 	t.Helper()
 	then := time.Unix(1e9+int64(content[0]), 0)

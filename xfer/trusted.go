@@ -12,17 +12,16 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// With --basis-manifest a sink that compares (basis.go) takes the digests of its own files
-// from a manifest that was made of them here, and does not read them: as long as a file's
-// inode, size and times are those in the manifest. Such a file stays where it is, and does
-// not count as verified. A file in which anything differs is copied from what is there,
-// and that copy is read as a whole before it gets its name (chunker.Basis.Copy).
+// With --basis-manifest a sink that compares (basis.go) takes the digests of its own files from a manifest that was
+// made of them here, and does not read them, as long as a file's inode, size and times match the manifest. Such a file
+// is kept, and does not count as verified. A file in which anything differs is copied from the existing file, and that
+// copy is read as a whole before it gets its name (chunker.Basis.Copy).
 
 // maxKnownBytes bounds the digests of files that are announced and have not ended. A file
 // for which there is no room is read.
 const maxKnownBytes = 64 << 20
 
-// knownRunBytes is what a run of pieces takes of that.
+// knownRunBytes is the memory of a run of pieces.
 const knownRunBytes = 40
 
 // knownRun is pieces with the same digest, up to the piece end.
@@ -31,7 +30,7 @@ type knownRun struct {
 	end    uint64
 }
 
-// knownFile is what a basis manifest says of a file.
+// knownFile is a basis manifest's record of a file.
 type knownFile struct {
 	id      manifest.Identity
 	size    int64
@@ -44,7 +43,7 @@ func (f *knownFile) isOf(s chunker.Stamp) bool {
 	return s.Ino == f.id.Ino && s.CtimeNs == f.id.CtimeNs && s.MtimeNs == f.mtimeNs && s.Size == f.size
 }
 
-// digestOf is the digest of a piece.
+// digestOf returns the digest of a piece.
 func (f *knownFile) digestOf(piece uint64) (d manifest.Digest, ok bool) {
 	low, high := 0, len(f.runs)
 	for low < high {
@@ -60,7 +59,7 @@ func (f *knownFile) digestOf(piece uint64) (d manifest.Digest, ok bool) {
 	return f.runs[low].digest, true
 }
 
-// holds reports whether the file has an extent, of which only digests came.
+// holds reports whether the file contains an extent of which only digests were sent.
 func (f *knownFile) holds(x *wire.Extent, p *wire.Terms) bool {
 	piece := uint64(x.Off / p.PieceBytes)
 	if x.Flags&wire.ExtHole == 0 {
@@ -78,8 +77,8 @@ func (f *knownFile) holds(x *wire.Extent, p *wire.Terms) bool {
 	return true
 }
 
-// knownFiles reads a basis manifest beside the entries of a copy. Both are in order of
-// path. One goroutine uses find; release may be called beside it.
+// knownFiles reads a basis manifest in parallel to the entries of a copy. Both are in order of path. One goroutine uses
+// find; release may be called concurrently.
 type knownFiles struct {
 	r    *manifest.Reader
 	next *manifest.Entry // the reader is at its pieces; nil before the first and at the end
@@ -88,8 +87,8 @@ type knownFiles struct {
 	leftBytes atomic.Int64
 }
 
-// openBasis opens the manifest of what is at the destination. Where nothing else is asked
-// for, the copy uses its algorithm and piece size.
+// openBasis opens the manifest of the destination's files. If nothing else is asked for, the copy uses its algorithm
+// and piece size.
 func (o *Options) openBasis(ctx context.Context, h *wire.Hello) (*knownFiles, error) {
 	if o.BasisManifest == "" {
 		return nil, nil
@@ -123,8 +122,8 @@ func (k *knownFiles) close() error {
 	return k.r.Close()
 }
 
-// find returns what the manifest says of a file, or nil where it says nothing, or there is
-// no room. The caller gives the room back with release.
+// find returns the manifest's record of a file, or nil if there is none, or there is no room. The caller gives the room
+// back with release.
 func (k *knownFiles) find(e *manifest.Entry) (*knownFile, error) {
 	for !k.done && (k.next == nil || manifest.ComparePaths(k.next.Path, e.Path) < 0) {
 		next, err := k.r.Next()
@@ -163,14 +162,14 @@ func (k *knownFiles) find(e *manifest.Entry) (*knownFile, error) {
 	}
 }
 
-// release gives back the room that a file took.
+// release gives back the room of a file.
 func (k *knownFiles) release(f *knownFile) {
 	if f != nil {
 		k.leftBytes.Add(int64(len(f.runs)) * knownRunBytes)
 	}
 }
 
-// know looks a file that is compared up in the basis manifest.
+// know looks up a file that is compared in the basis manifest.
 func (k *sink) know(e *sinkEntry) (err error) {
 	if k.known != nil && e.comparison.pieces > 0 && e.Size > 0 {
 		e.known, err = k.known.find(&e.Entry)
@@ -178,14 +177,14 @@ func (k *sink) know(e *sinkEntry) (err error) {
 	return err
 }
 
-// trusts decides, with the file that an entry is compared with at hand, whether it is one
-// that the basis manifest knows. The entry's lock is held.
+// trusts decides whether the file that an entry is compared with is one that the basis manifest knows. The caller holds
+// the entry's lock.
 func (e *sinkEntry) trusts() bool {
 	e.comparison.trusted = e.known != nil && e.temp == nil && e.arrived.bytes == 0 && e.known.isOf(e.basis.Stamp())
 	return e.comparison.trusted
 }
 
-// trustedFile returns what the basis manifest says of an entry whose file is not read, or nil.
+// trustedFile returns the basis manifest's record of an entry whose file is not read, or nil.
 func (e *sinkEntry) trustedFile() *knownFile {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -195,6 +194,5 @@ func (e *sinkEntry) trustedFile() *knownFile {
 	return e.known
 }
 
-// isTrusted reports whether a file stays as it was because the basis manifest vouches for
-// it, and nobody has read it.
+// isTrusted reports whether a file is kept unread because the basis manifest vouches for it.
 func (b *entryState) isTrusted() bool { return b.isUnchanged() && b.comparison.trusted }

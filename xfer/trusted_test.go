@@ -13,8 +13,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// basisOf writes a manifest of files in the directory from, with the identities of the
-// files of these names in dir as change leaves them.
+// basisOf writes a manifest of files in the directory from, with the identities of the files of these names in dir as
+// changed by change.
 func basisOf(t *testing.T, from, dir string, change func(path string, e *manifest.Entry, id *manifest.Identity), names ...string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "basis")
@@ -54,8 +54,8 @@ func basisOf(t *testing.T, from, dir string, change func(path string, e *manifes
 	return name
 }
 
-// trustedPull is a pull to a directory whose files differ from those of the source in
-// every piece, and a basis manifest that says that they do not.
+// trustedPull is a pull to a directory whose files differ from those of the source in every piece, and a basis manifest
+// that says that they do not.
 type trustedPull struct {
 	s        *served
 	src, dst string
@@ -90,8 +90,8 @@ func (p *trustedPull) pull(t *testing.T, w way, o xfer.Options) *xfer.Summary {
 	return sum
 }
 
-// A file that is as the basis manifest has it is not read, stays, and does not count as
-// verified: only so the files can stay that are others in truth.
+// A file that matches the basis manifest is not read, is kept, and does not count as verified. Only for that reason are
+// files kept that in fact differ.
 func TestTrustedFilesAreNotRead(t *testing.T) { over(t, testTrustedFilesAreNotRead) }
 
 func testTrustedFilesAreNotRead(t *testing.T, w way) {
@@ -111,8 +111,8 @@ func testTrustedFilesAreNotRead(t *testing.T, w way) {
 	}
 }
 
-// A file that is not exactly as recorded is read. One of which the manifest knows other
-// digests than the source's is read, too, and becomes the source's.
+// A file that does not match its record exactly is read. A file whose recorded digests differ from the source's is
+// read, too, and becomes the source's.
 func TestFilesThatAreNotAsTheBasisSays(t *testing.T) { over(t, testFilesThatAreNotAsTheBasisSays) }
 
 func testFilesThatAreNotAsTheBasisSays(t *testing.T, w way) {
@@ -135,7 +135,7 @@ func testFilesThatAreNotAsTheBasisSays(t *testing.T, w way) {
 	}
 	t.Run("some pieces are others", func(t *testing.T) {
 		p := newTrustedPull(t, w)
-		lie := t.TempDir() // what the manifest says: all but a piece is the source's, and none is in truth
+		lie := t.TempDir() // the manifest claims that all but one piece are the source's, which is never true
 		for _, name := range p.names {
 			data, err := os.ReadFile(filepath.Join(p.src, name))
 			if err != nil {
@@ -158,8 +158,8 @@ func testFilesThatAreNotAsTheBasisSays(t *testing.T, w way) {
 	})
 }
 
-// Of a file that differs from the source in a piece, only that piece is sent. The file is
-// read before it gets its name, and is no trusted one.
+// Of a file that differs from the source in one piece, only that piece is sent. The file is read before it gets its
+// name, and does not count as trusted.
 func TestPiecesBesideTrustedOnes(t *testing.T) { over(t, testPiecesBesideTrustedOnes) }
 
 func testPiecesBesideTrustedOnes(t *testing.T, w way) {
@@ -182,7 +182,7 @@ func testPiecesBesideTrustedOnes(t *testing.T, w way) {
 	sameTree(t, p.src, p.dst)
 }
 
-// A basis manifest that cannot serve is refused before anything is copied.
+// An unsuitable basis manifest is refused before anything is copied.
 func TestRefusedBasisManifests(t *testing.T) {
 	w := tcpWay(t)
 	p := newTrustedPull(t, w)

@@ -15,7 +15,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// twins are two names that a file system takes for the same.
+// twins are two names that a file system treats as the same.
 type twins struct {
 	one, other string
 	fold       func(string) string
@@ -53,7 +53,7 @@ func makeTwins(t *testing.T, src string, of twins) {
 	}
 }
 
-// isThere reports whether an entry of src is in dst by its very name and with its content.
+// isThere reports whether an entry of src is in dst by exactly its name and with its content.
 func isThere(t *testing.T, src, dst, path string) bool {
 	t.Helper()
 	for dir, name := filepath.Split(path); name != ""; dir, name = filepath.Split(strings.TrimSuffix(dir, "/")) {
@@ -84,8 +84,8 @@ func isThere(t *testing.T, src, dst, path string) bool {
 	return err == nil && bytes.Equal(one, other)
 }
 
-// TestTwins: of names that the file system takes for the same one is copied. The others fail,
-// in a first copy, in a second one onto it, and if the other name was there before.
+// TestTwins: of names that the file system treats as the same one is copied. The others fail, in a first copy, in a
+// second one onto it, and if the other name existed before.
 func TestTwins(t *testing.T) {
 	w := tcpWay(t)
 	for name, of := range allTwins {
@@ -150,8 +150,8 @@ func copyTwins(t *testing.T, w way, of twins, inodes bool, o xfer.Options) {
 			}
 			return err
 		})
-		// Of the ten pairs and what is in their directories at least one half gets through,
-		// unless an entry meets the other spelling of before.
+		// At least half of the ten pairs and the contents of their directories are copied, unless an entry meets the
+		// other spelling from before.
 		if whole < 6 {
 			t.Errorf("%s: only %d entries are there, and failed are %+q", c, whole, failed)
 		}

@@ -7,26 +7,25 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// unsettledFile is a file of which an earlier try did not hear the end.
+// unsettledFile is a file that was not settled when an earlier attempt ended.
 type unsettledFile struct {
 	entry manifest.Entry
 	// complete says that all of it was sent or, at a sink, that it was published.
 	complete bool
-	// arrivedBytes is what an earlier copy had brought, before any try.
+	// arrivedBytes is how much an earlier copy had left, before any attempt.
 	arrivedBytes int64
-	// comparison is that of the try that completed it.
+	// comparison is that of the attempt that completed it.
 	comparison comparison
 }
 
-// isAs reports whether an earlier try completed the file, and it still is an entry's.
+// isAs reports whether an earlier attempt completed the file, and it still equals an entry's.
 func (f *unsettledFile) isAs(b *entryState) bool {
 	return f.complete && f.entry.Size == b.Size && f.entry.MtimeNs == b.MtimeNs
 }
 
-// hadEnded takes over the end of an entry that ended in an earlier try without this end having
-// heard of it. That try completed the file, and the sink now keeps one of the same size and
-// time, or has compared it and found no difference: that it is there is the work of this copy.
-// published says that the roots of this try do not have the entry.
+// hadEnded adopts the end of an entry that ended in an earlier attempt without a report to this end. That attempt
+// completed the file, and the sink now keeps one of the same size and time, or has compared it and found no difference:
+// so this copy made it. published says that the roots of this attempt do not include the entry.
 func (t *Tries) hadEnded(b *entryState, x *wire.Exception) (published bool) {
 	kept := x != nil && x.Outcome == Kept && strings.HasSuffix(x.Text, sameTimeAndSize)
 	same := x == nil && b.isUnchanged()
@@ -41,7 +40,7 @@ func (t *Tries) hadEnded(b *entryState, x *wire.Exception) (published bool) {
 	return kept
 }
 
-// arrivedBefore is how much of a file had come before any of the tries.
+// arrivedBefore is how much of a file had arrived before any of the attempts.
 func (t *Tries) arrivedBefore(b *entryState) int64 {
 	if t != nil {
 		if f, ok := t.underWay[b.Path]; ok {
@@ -51,8 +50,8 @@ func (t *Tries) arrivedBefore(b *entryState) int64 {
 	return b.arrived.bytes
 }
 
-// unsettledFiles returns the files that were begun and not settled, in a try that failed
-// with that role or in those before it.
+// unsettledFiles returns the files that were begun and not settled, in an attempt that failed with that role or in
+// those before it.
 func (t *Tries) unsettledFiles(role conversation) map[string]unsettledFile {
 	files := make(map[string]unsettledFile)
 	for path, f := range t.underWay {
@@ -67,7 +66,7 @@ func (t *Tries) unsettledFiles(role conversation) map[string]unsettledFile {
 		f := unsettledFile{entry: b.Entry, complete: complete, arrivedBytes: b.arrived.bytes, comparison: b.comparison}
 		if before, ok := files[b.Path]; ok {
 			if !complete || b.isUnchanged() && before.isAs(b) {
-				return // what the earlier try did stands
+				return // the earlier attempt's record is kept
 			}
 			f.arrivedBytes = before.arrivedBytes
 		}

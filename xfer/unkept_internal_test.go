@@ -13,7 +13,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// TestUnkeptForAnOlderSource: it does not know the message, and hears of an entry that failed.
+// TestUnkeptForAnOlderSource: it does not know the message, and receives a failure of the entry.
 func TestUnkeptForAnOlderSource(t *testing.T) {
 	OnHost(t)
 	for _, knows := range []bool{true, false} {

@@ -32,8 +32,8 @@ func lateTime(t *testing.T, path string) {
 	}
 }
 
-// TestUnkeptAttributes: both ends have in their results what entries lack, also those that an
-// attempt brought whose connection was lost. If attributes are required, the entries fail.
+// TestUnkeptAttributes: both ends have in their results what entries lack, including those of an attempt whose
+// connection was lost. If attributes are required, the entries fail.
 func TestUnkeptAttributes(t *testing.T) {
 	xfer.OnHost(t)
 	rdmatest.BesideOthers(t)
@@ -112,7 +112,7 @@ func testUnkept(t *testing.T, push, required bool) {
 	if sum.Failed != 0 || sum.Files != 4 || !sum.Verified || len(sum.Unkept) != 1 || sum.Unkept[0] != want {
 		t.Errorf("not kept: %+v, in %+v", sum.Unkept, sum)
 	}
-	if end.Err != nil || len(end.Summary.Unkept) != 1 || end.Summary.Unkept[0].First != "z" { // of the second attempt
+	if end.Err != nil || len(end.Summary.Unkept) != 1 || end.Summary.Unkept[0].First != "z" { // the second attempt's
 		t.Errorf("server: %+v", end.Summary)
 	}
 	for _, name := range []string{"a", "b", "m", "z"} {
@@ -122,7 +122,7 @@ func testUnkept(t *testing.T, push, required bool) {
 	}
 }
 
-// bind shows a directory at another place until the test ends.
+// bind mounts a directory at another place until the test ends.
 func bind(t *testing.T, dir, at string) {
 	t.Helper()
 	if err := errors.Join(os.Mkdir(at, 0o755), unix.Mount(dir, at, "", unix.MS_BIND, "")); err != nil {
@@ -135,8 +135,7 @@ func bind(t *testing.T, dir, at string) {
 	})
 }
 
-// TestOddAttributes: an attribute that the source cannot read, or that only its file system
-// has, costs no content.
+// TestOddAttributes: an attribute that the source cannot read, or that only its file system has, costs no content.
 func TestOddAttributes(t *testing.T) {
 	xfer.OnHost(t)
 	w := tcpWay(t)

@@ -8,12 +8,12 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// noteUnsettled takes a directory from the store.
+// noteUnsettled records a directory that the store reports.
 func (k *sink) noteUnsettled(path string, err error) {
 	k.unsettled = append(k.unsettled, wire.Unsettled{Path: path, Text: err.Error()})
 }
 
-// tellUnsettled adds the directories noted so far to the results of both ends.
+// tellUnsettled adds the directories recorded so far to the results of both ends.
 func (k *sink) tellUnsettled(ctx context.Context) error {
 	var body []byte
 	for _, u := range k.unsettled {
@@ -34,8 +34,7 @@ func (k *sink) tellUnsettled(ctx context.Context) error {
 	return k.Session.Ctl.Send(ctx, wire.MsgUnsettled, body)
 }
 
-// hearUnsettled takes the directories that did not get all of their attributes at the
-// sink.
+// hearUnsettled records the directories that did not get all of their attributes at the sink.
 func (s *source) hearUnsettled(body []byte) error {
 	if s.Session.Terms.Has(wire.FlagDryRun) {
 		return fmt.Errorf("%w: directories settled in a dry run", ErrProtocol)
@@ -44,8 +43,8 @@ func (s *source) hearUnsettled(body []byte) error {
 	return wire.DecodeUnsettled(body, func(u wire.Unsettled) { s.results.bookUnsettled(u.Path, printable.Text(u.Text), OtherEnd) })
 }
 
-// bookUnsettled books a directory that failed after it was booked as copied. It stays
-// in the roots, because both ends have it there.
+// bookUnsettled books a directory that failed after it was booked as copied. It remains in the roots, because both ends
+// have it there.
 func (a *copyResults) bookUnsettled(path, text string, of End) {
 	a.mu.Lock()
 	a.late[Failed]++

@@ -15,8 +15,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// freeze lets nothing about a directory be changed, until the test ends
-// (chattr +i).
+// freeze lets nothing about a directory be changed, until the test ends (chattr +i).
 func freeze(t *testing.T, dir string) error {
 	const immutable = 0x10 // FS_IMMUTABLE_FL, linux/fs.h
 	f, err := os.Open(dir)
@@ -36,8 +35,8 @@ func freeze(t *testing.T, dir string) error {
 	return nil
 }
 
-// A directory that does not get its time lacks it in the results of both ends. If it is
-// required, both report it as failed, although they reported it as copied before. All else is copied.
+// If a directory does not get its time, the results of both ends report that. If the time is required, both report the
+// directory as failed, although they reported it as copied before. Everything else is copied.
 func TestDirectoryThatIsNotSettled(t *testing.T) {
 	xfer.OnHost(t)
 	w := tcpWay(t)
@@ -53,11 +52,11 @@ func TestDirectoryThatIsNotSettled(t *testing.T) {
 
 func testNotSettled(t *testing.T, w way, push, required bool) {
 	var src, dst string
-	// d is made by the time that data flows, and settled when e is there.
+	// d exists when data flows, and is settled when e exists.
 	frozen := sync.OnceValue(func() error { return freeze(t, filepath.Join(dst, "d")) })
 	faults := rdmatest.Faults{Corrupt: func(p rdmatest.Posted) (int, bool) {
 		if isPayload(p) {
-			_ = frozen() // looked at below
+			_ = frozen() // checked below
 		}
 		return 0, false
 	}}

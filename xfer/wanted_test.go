@@ -12,9 +12,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// What cannot be read is told once and is not missing, nor is anything in a
-// directory that cannot be read. What is no file any more is not as the manifest
-// says.
+// An entry that cannot be read is reported once and is not missing, nor is anything in a directory that cannot be read.
+// An entry that is no longer a file does not match the manifest.
 func TestGivenManifestOfWhatCannotBeRead(t *testing.T) { over(t, testGivenManifestOfWhatCannotBeRead) }
 
 func testGivenManifestOfWhatCannotBeRead(t *testing.T, w way) {
@@ -58,7 +57,7 @@ func testGivenManifestOfWhatCannotBeRead(t *testing.T, w way) {
 	sum, err = w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, []string{"src"}, filepath.Join(t.TempDir(), "out"), o)
 	check("pull", sum, err)
 
-	// What is gone beside it is missing all the same.
+	// An entry next to it that is gone is still missing.
 	if err := os.Remove(filepath.Join(src, "d-e")); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +66,7 @@ func testGivenManifestOfWhatCannotBeRead(t *testing.T, w way) {
 	}
 }
 
-// A manifest is read twice: what cannot be is refused before anything is done.
+// A manifest is read twice: one that cannot be is refused before anything is done.
 func TestGivenManifestThatIsNoFile(t *testing.T) {
 	w := tcpWay(t)
 	fifo := filepath.Join(t.TempDir(), "fifo")
@@ -109,7 +108,7 @@ func testGivenManifest(t *testing.T, w way) {
 	}
 	r.Close()
 
-	// The same tree meets it, both ways.
+	// The same tree matches it, in both directions.
 	o = w.options(t)
 	o.Manifest = m
 	if _, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "again", o); err != nil {
@@ -117,7 +116,7 @@ func testGivenManifest(t *testing.T, w way) {
 	}
 	sameTree(t, src, filepath.Join(s.root, "again"))
 
-	// One byte changed, a file more and a file less do not.
+	// A changed byte, a file more and a file less do not match.
 	big := filepath.Join(src, "big", "1048577")
 	data, err := os.ReadFile(big)
 	if err != nil {

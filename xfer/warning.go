@@ -9,12 +9,12 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// maxWarnings bounds the warnings of a session. A sink has one for each file system, or for
-// what it does otherwise than asked.
+// maxWarnings bounds the warnings of a session. A sink has one for each file system, or for each deviation from the
+// options.
 const maxWarnings = 64
 
-// warn reports something to the user at the client, whichever end that is. A client that does
-// not know the message gets none.
+// warn sends a warning to the user at the client, whichever end that is. A client that does not know the message gets
+// none.
 func (k *sink) warn(ctx context.Context, text string) error {
 	if k.warnings.Add(1) > maxWarnings {
 		return nil
@@ -30,7 +30,7 @@ func (k *sink) warn(ctx context.Context, text string) error {
 	return k.Session.Ctl.Send(ctx, wire.MsgWarning, []byte(text))
 }
 
-// hearWarning takes a warning of the sink.
+// hearWarning records a warning of the sink.
 func (s *source) hearWarning(body []byte) error {
 	if s.warnings++; s.warnings > maxWarnings || !s.Session.Client {
 		return fmt.Errorf("%w: warning %d", ErrProtocol, s.warnings)

@@ -10,7 +10,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A sink's warnings come to the user cleaned, and no more of them than a sink has.
+// The user gets a sink's warnings sanitized, and no more of them than a sink has.
 func TestWarnings(t *testing.T) {
 	var got []string
 	s := &source{Session: &flow.Session{Session: &link.Session{Client: true, Report: func(e Event) { got = append(got, e.Text) }}}}

@@ -11,12 +11,11 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A copy with wire.FlagWhole makes a tree beside the destination, in a staging directory
-// (chunker/stage.go). When all entries have ended well, everything is on the disk, and the
-// roots of both ends agree, the sink gives the tree its name in one step, and then tells
-// the source so with its roots.
+// A copy with wire.FlagWhole makes a tree next to the destination, in a staging directory (chunker/stage.go). When all
+// entries have ended well, everything is on the disk, and the roots of both ends agree, the sink gives the tree its
+// name in one step, and then reports that to the source with its roots.
 
-// checkWhole refuses sources that cannot appear whole under one name, and what is no such name.
+// checkWhole refuses sources that cannot appear as a whole under one name, and a dst that is no such name.
 func (o *Options) checkWhole(sources []string, dst string) error {
 	switch {
 	case !o.Whole:
@@ -29,7 +28,7 @@ func (o *Options) checkWhole(sources []string, dst string) error {
 	return nil
 }
 
-// wholeProblem says which option does not go with a tree that appears whole, or "".
+// wholeProblem returns the option that does not go with a tree that appears as a whole, or "".
 func (o *Options) wholeProblem() string {
 	sizes := o.fileSizes()
 	switch {
@@ -52,17 +51,16 @@ func errNoDir(path string) error {
 	return fmt.Errorf("%w: --atomic-dir copies a directory, and %q is none", ErrUsage, path)
 }
 
-// makesWhole reports whether the sink makes a tree that appears whole.
+// makesWhole reports whether the sink makes a tree that appears as a whole.
 func (k *sink) makesWhole() bool {
 	return k.Session.Terms.Has(wire.FlagWhole) && !k.Session.Terms.Has(wire.FlagDryRun)
 }
 
-// errNoTree says that a copy that was to appear whole has nothing to appear.
+// errNoTree says that a copy that was to appear as a whole has nothing to publish.
 var errNoTree = errors.New("filter rules leave nothing of the source, not even the directory: no tree gets the name")
 
-// giveName gives the tree its name, if all of it has arrived and both ends agree. It
-// reports whether the tree has its name. What cannot be removed of the tree that was there
-// before is told as a failure.
+// giveName gives the tree its name, if all of it has arrived and both ends agree. It reports whether the tree has its
+// name. Parts of the replaced tree that cannot be removed are reported as failures.
 func (k *sink) giveName(ctx context.Context, agree bool) (bool, error) {
 	if !agree || k.results.failures() > 0 {
 		k.results.withhold()
@@ -85,7 +83,7 @@ func (k *sink) giveName(ctx context.Context, agree bool) (bool, error) {
 		return true, err
 	}
 	if err := k.store.RemoveReplaced(k.lookedAt(), ctx.Done()); err != nil {
-		// The goroutine that settles entries has the list of what is unsettled.
+		// The goroutine that settles entries has the list of unsettled directories.
 		u := wire.Unsettled{Path: ".", Text: err.Error()}
 		k.results.bookUnsettled(u.Path, u.Text, ThisEnd)
 		return true, k.Session.Ctl.Send(ctx, wire.MsgUnsettled, u.AppendTo(nil))
@@ -93,8 +91,7 @@ func (k *sink) giveName(ctx context.Context, agree bool) (bool, error) {
 	return true, nil
 }
 
-// hearDone takes the sink's roots, and with them whether a tree that was to appear whole
-// has.
+// hearDone receives the sink's roots, and with them whether a tree that was to appear as a whole was published.
 func (s *source) hearDone(body []byte) (wire.Roots, error) {
 	if !s.Session.Terms.Has(wire.FlagWhole) || s.Session.Terms.Has(wire.FlagDryRun) {
 		return wire.DecodeRoots(body)
@@ -107,7 +104,7 @@ func (s *source) hearDone(body []byte) (wire.Roots, error) {
 	switch {
 	case err != nil:
 	case !named && s.Session.Terms.Settled == "" && s.results.failures() == 0 && theirs == s.results.finish():
-		// A client that goes on knows of failures in earlier tries.
+		// A client that resumes knows of failures in earlier attempts.
 		err = fmt.Errorf("%w: the peer has all of the tree, and did not give it its name", ErrProtocol)
 	case !named:
 		s.results.withhold()
@@ -115,7 +112,7 @@ func (s *source) hearDone(body []byte) (wire.Roots, error) {
 	return theirs, err
 }
 
-// failures counts the entries that were to be copied and were not.
+// failures counts the entries that should have been copied and were not.
 func (a *copyResults) failures() (n int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -125,17 +122,16 @@ func (a *copyResults) failures() (n int64) {
 	return n + a.refused.missing
 }
 
-// withhold notes that the tree did not get its name.
+// withhold records that the tree did not get its name.
 func (a *copyResults) withhold() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.withheld = true
 }
 
-// keepsInTree says why an entry's file need not be sent to a tree that appears whole: it is
-// there from an earlier copy, or the tree that is there now has the same file, which then
-// both have. No such file may be changed, so all metadata must be right. same is as in
-// keeps.
+// keepsInTree returns why an entry's file need not be sent to a tree that appears as a whole: an earlier copy left it
+// there, or the existing tree has the same file, which then both have. No such file may be changed, so all metadata
+// must be right. same is as in keeps.
 func (k *sink) keepsInTree(e *sinkEntry) (why string, same *chunker.Standing) {
 	now, err := k.store.Look(e.Path)
 	if err != nil || e.isLink() {
@@ -159,16 +155,16 @@ func (k *sink) keepsInTree(e *sinkEntry) (why string, same *chunker.Standing) {
 	return why, &now
 }
 
-// keepsSettled reports whether a later try can go by what an earlier one has settled. In a
-// staging directory only times tell such a file from one of an older copy.
+// keepsSettled reports whether a later attempt can rely on what an earlier one has settled. In a staging directory only
+// times distinguish such a file from one of an older copy.
 func keepsSettled(p *wire.Terms, store *chunker.Sink) bool {
 	return store.GoesOn() && (!p.Has(wire.FlagWhole) || p.Has(wire.FlagTimes))
 }
 
-// stillHas reports whether the sink has a file that an earlier try has settled. Somebody may
-// have removed or changed it. A staging directory may have another one from an older copy, in
-// the place of what that try did not find at the source. If times are no evidence, stillHas
-// is false, and the entry is compared or sent again. A dry run has made nothing.
+// stillHas reports whether the sink has a file that an earlier attempt has settled. Somebody may have removed or
+// changed it. A staging directory may have another one from an older copy, in place of a file that the attempt did not
+// find at the source. If times are no evidence, stillHas is false, and the entry is compared or sent again. A dry run
+// has made nothing.
 func (k *sink) stillHas(e *sinkEntry) bool {
 	if k.Session.Terms.Has(wire.FlagDryRun) {
 		return true
@@ -180,8 +176,8 @@ func (k *sink) stillHas(e *sinkEntry) bool {
 	return err == nil && now.Type == e.Type && now.Size == e.Size && now.HasTime(e.MtimeNs)
 }
 
-// beginWhole prepares the removal of what an earlier copy left in the staging directory and
-// the source does not have, and the comparison with the directory that is replaced.
+// beginWhole prepares the removal of what an earlier copy left in the staging directory and the source does not have,
+// and the comparison with the directory that is replaced.
 func (k *sink) beginWhole(ctx context.Context) {
 	d := &deletion{sink: k, ctx: ctx, whole: true, sent: time.Now()}
 	if k.store.IsAdopted() {
@@ -194,8 +190,8 @@ func (k *sink) beginWhole(ctx context.Context) {
 	k.deletion = d
 }
 
-// runWhole does what is left to do of a deletion before the roots are compared. A dry run has no
-// later moment to report what is lost.
+// runWhole does the rest of a deletion before the roots are compared. A dry run has no later moment to report what is
+// lost.
 func (d *deletion) runWhole(ctx context.Context) error {
 	err := d.removeStale()
 	if err != nil || !d.sink.Session.Terms.Has(wire.FlagDryRun) || d.isOff() || d.sink.results.failures() > 0 {
@@ -230,8 +226,7 @@ func (d *deletion) mayReplace() (may bool, err error) {
 	return false, d.flush()
 }
 
-// reportReplaced books and reports what is lost with the directory that was replaced, or would be
-// in a dry run.
+// reportReplaced books and reports what is lost with the directory that was replaced, or would be in a dry run.
 func (d *deletion) reportReplaced(ctx context.Context) error {
 	if d == nil || d.replaced == nil {
 		return nil
@@ -240,9 +235,8 @@ func (d *deletion) reportReplaced(ctx context.Context) error {
 	return errors.Join(err, context.Cause(ctx), d.flush())
 }
 
-// removeStale removes what the source does not have from the staging directory. Where the
-// source is not known whole, or an entry has failed, the tree does not get its name anyway,
-// and partial files stay for the next copy.
+// removeStale removes what the source does not have from the staging directory. If the source's list is incomplete, or
+// an entry has failed, the tree does not get its name anyway, and partial files are kept for the next copy.
 func (d *deletion) removeStale() error {
 	if d.surplus == nil || d.isOff() || d.sink.results.failures() > 0 {
 		return nil
@@ -255,8 +249,8 @@ func (d *deletion) removeStale() error {
 	return err
 }
 
-// removedStale takes the outcome of an entry that an earlier copy left. The source need
-// not hear of it, unless it is still there: then the tree is not what the source has.
+// removedStale records the outcome of an entry that an earlier copy left. The source need not know of it, unless it
+// still exists: then the tree differs from the source's.
 func (d *deletion) removedStale(r chunker.Removal) {
 	if r.Err == nil {
 		return

@@ -9,7 +9,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A source takes from the sink whether a tree has its name, and no contradiction.
+// A source accepts the sink's report whether a tree has its name, but no contradiction.
 func TestEndOfAWholeTree(t *testing.T) {
 	for name, c := range map[string]struct {
 		failed   int64 // entries, as the source knows
@@ -38,7 +38,7 @@ func TestEndOfAWholeTree(t *testing.T) {
 	}
 }
 
-// Options that look at what is there do not go with a tree that is new.
+// Options about existing files do not go with a tree that is new.
 func TestWholeProblems(t *testing.T) {
 	good := Options{Whole: true, Recursive: true, Times: true, Perms: true, SizeOnly: true, HardLinks: true, NoFsync: true}
 	if why := good.wholeProblem(); why != "" {

@@ -21,7 +21,7 @@ func parts(id uint64, x fileset.Xattrs, room int) (bodies [][]byte) {
 	return append(bodies, b)
 }
 
-// attribute is one of that many bytes, encoded.
+// attribute returns an encoded attribute of that many bytes.
 func attribute(n int) fileset.Xattrs {
 	const name = "user.a"
 	return append(append(append([]byte{byte(len(name))}, name...), byte(n)|0x80, byte(n>>7)), bytes.Repeat([]byte{'v'}, n)...)
@@ -52,7 +52,7 @@ func TestXattrsArrive(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with attributes ends the session before they are kept.
+// Any error in attributes ends the session before they are kept.
 func TestHostileXattrs(t *testing.T) {
 	whole := attribute(1000)
 	cut := parts(0, whole, 400)

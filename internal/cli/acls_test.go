@@ -14,7 +14,7 @@ const (
 	defaultACL = "system.posix_acl_default"
 )
 
-// aclFor makes an ACL in which user 12 has rights of its own.
+// aclFor returns an ACL in which user 12 has an entry of its own.
 func aclFor(owner, user, group, mask, others uint16) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, 2)
 	for _, e := range [][3]uint32{{1, uint32(owner), 1<<32 - 1}, {2, uint32(user), 12}, {4, uint32(group), 1<<32 - 1}, {16, uint32(mask), 1<<32 - 1}, {32, uint32(others), 1<<32 - 1}} {
@@ -32,7 +32,7 @@ func setACL(t *testing.T, path, name string, acl []byte) {
 	}
 }
 
-// rightsOf are the mode and the ACLs of what is at a path.
+// rightsOf returns the mode and the ACLs of a path.
 func rightsOf(t *testing.T, path string) (is [3]string) {
 	t.Helper()
 	var st unix.Stat_t
@@ -51,7 +51,7 @@ func rightsOf(t *testing.T, path string) (is [3]string) {
 
 var aclNames = []string{"named", "plain", "denied", "d", "d/f", "e"}
 
-// aclTree makes files and directories with ACLs and without.
+// aclTree makes files and directories with and without ACLs.
 func aclTree(t *testing.T, dir string) {
 	t.Helper()
 	for _, d := range []string{"/d", "/e"} {
@@ -71,8 +71,8 @@ func aclTree(t *testing.T, dir string) {
 	setACL(t, dir+"/d", defaultACL, aclFor(7, 7, 0, 7, 0))
 }
 
-// -A makes ACLs what they are at the source, also those that a directory gives to what is made
-// in it, and takes away those that the source lacks. What is right already stays untouched.
+// -A copies ACLs from the source, including default ACLs of directories, and removes
+// ACLs that the source lacks. Correct ACLs are not touched.
 func TestACLsAreKept(t *testing.T) {
 	s := startServer(t)
 	for name, way := range map[string]func(src, dst string) (from, to string){
@@ -83,7 +83,7 @@ func TestACLsAreKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			src, dst := s.root+"/"+name+"-from", s.root+"/"+name+"-to"
 			aclTree(t, src)
-			for _, d := range []string{dst, dst + "/e"} { // what stands there has other ACLs
+			for _, d := range []string{dst, dst + "/e"} { // the existing directories have other ACLs
 				if err := os.MkdirAll(d, 0o755); err != nil {
 					t.Fatal(err)
 				}
@@ -108,7 +108,7 @@ func TestACLsAreKept(t *testing.T) {
 					t.Error("a file that has all was changed")
 				}
 				before = now
-				if again == 1 { // the third run mends only rights
+				if again == 1 { // the third run repairs only the permissions
 					setACL(t, dst+"/named", accessACL, aclFor(6, 7, 7, 7, 7))
 					setACL(t, dst+"/e", defaultACL, aclFor(7, 7, 7, 7, 7))
 					setACL(t, dst+"/d/f", accessACL, aclFor(6, 7, 7, 7, 7))
@@ -118,8 +118,9 @@ func TestACLsAreKept(t *testing.T) {
 	}
 }
 
-// If ACLs cannot be set, the content is copied, and nobody may do more than at the source:
-// neither the user to whom an ACL gives less than to others, nor those whom only a mask bounds.
+// If ACLs cannot be set, the content is still copied, and nobody gets more permissions
+// than at the source: neither a user to whom an ACL gives fewer rights than to others,
+// nor users who are limited only by a mask.
 func TestACLsThatCannotBeSet(t *testing.T) {
 	src, dst := t.TempDir(), t.TempDir()
 	aclTree(t, src)

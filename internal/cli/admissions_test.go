@@ -15,7 +15,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// oneRoot is who may come to a server of one directory with the tests' key.
+// oneRoot returns the admissions of a server of one directory with the tests' key.
 func oneRoot(t *testing.T, root string) *admissions {
 	t.Helper()
 	a := &admissions{keyFile: os.Getenv(keyFileVariable), root: root}
@@ -26,7 +26,7 @@ func oneRoot(t *testing.T, root string) *admissions {
 	return a
 }
 
-// accessCase is an access file, and the key files of those that it names.
+// accessCase is an access file with the key files of its keys.
 type accessCase struct {
 	dir, file string
 }
@@ -39,7 +39,7 @@ func newAccess(t *testing.T) *accessCase {
 
 func (c *accessCase) key(id string) string { return c.dir + "/" + id + ".key" }
 
-// add makes a key that opens a new directory, which it returns.
+// add adds a key for a new directory, which it returns.
 func (c *accessCase) add(t *testing.T, id string, options ...string) (root string) {
 	t.Helper()
 	root = t.TempDir()
@@ -48,7 +48,7 @@ func (c *accessCase) add(t *testing.T, id string, options ...string) (root strin
 	return root
 }
 
-// drop takes a key out of the file.
+// drop removes a key from the file.
 func (c *accessCase) drop(t *testing.T, id string) {
 	t.Helper()
 	data, err := os.ReadFile(c.file)
@@ -64,8 +64,8 @@ func (c *accessCase) drop(t *testing.T, id string) {
 	}
 }
 
-// accessServer is a server in this process that is sent its signals and heard
-// by its manager by the test.
+// accessServer is a server in this process. The test sends its signals and plays its
+// service manager.
 type accessServer struct {
 	addr    string
 	errs    *buffer
@@ -103,8 +103,8 @@ func serveAccess(t *testing.T, env map[string]string, args ...string) *accessSer
 	return s
 }
 
-// reload has the server read its files anew, waits for what it says of it, and returns
-// all that it has said since.
+// reload makes the server reload its files, waits for output that matches pattern, and
+// returns all output since the call.
 func (s *accessServer) reload(t *testing.T, pattern string) (told string) {
 	t.Helper()
 	before := len(s.errs.String())
@@ -142,7 +142,7 @@ func TestServeByAccessFile(t *testing.T) {
 	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: reader@127\.0\.0\.1:\d+: push "/new": .*read-only`))
 }
 
-// --read-only holds for every key.
+// --read-only applies to every key.
 func TestReadOnlyAccessFile(t *testing.T) {
 	c := newAccess(t)
 	c.add(t, "writer")
@@ -154,7 +154,7 @@ func TestReadOnlyAccessFile(t *testing.T) {
 	}
 }
 
-// A key, or a server for all keys, lets in only who encrypts.
+// A key, or a server for all its keys, can require encryption.
 func TestRequireEncrypt(t *testing.T) {
 	c := newAccess(t)
 	c.add(t, "sealed", "--require-encrypt")
@@ -183,10 +183,10 @@ func TestRequireEncrypt(t *testing.T) {
 			}
 		}
 	}
-	// Keys that have it when the file is read anew have it at once.
+	// Keys that have the option when the file is reloaded must encrypt from then on.
 	s := serveAccess(t, nil, "--access-file", c.file)
 	gdrcp(t, "--key-file", c.key("any"), s.url("name"), dir).want(t, exitOK)
-	waitFor(t, s.errs, regexp.MustCompile(`any@127\.0\.0\.1:\d+: pull "/name": 1 file`)) // its session is ending, or has ended
+	waitFor(t, s.errs, regexp.MustCompile(`any@127\.0\.0\.1:\d+: pull "/name": 1 file`)) // its session is ending or has ended
 	data, err := os.ReadFile(c.file)
 	if err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func TestRequireEncrypt(t *testing.T) {
 	gdrcp(t, "--key-file", c.key("any"), s.url("name"), dir).want(t, exitError)
 }
 
-// Who is refused does not learn whether the key's name or its secret is wrong.
+// A refused client does not learn whether the key's name or its secret is wrong.
 func TestRefusedKeys(t *testing.T) {
 	c := newAccess(t)
 	c.add(t, "known")
@@ -237,7 +237,7 @@ func TestReload(t *testing.T) {
 	get("new", exitOK)
 	get("old", exitOK)
 
-	// What makes no sense, or others can read, changes nothing.
+	// A file that is invalid, or readable by others, changes nothing.
 	if err := os.Chmod(c.file, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A key that is gone ends what it does.
+	// Removing a key ends its sessions.
 	held := c.add(t, "held")
 	s.reload(t, `3 keys of`)
 	makeFiles(t, held, map[string]string{"name": strings.Repeat("x", 32<<20)})
@@ -283,7 +283,8 @@ func TestReload(t *testing.T) {
 	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: held@127\.0\.0\.1:\d+: pull "/name": the key is not valid any more`))
 }
 
-// A copy whose key is withdrawn is not told to run again: it would be refused.
+// The error of a copy whose key is withdrawn does not suggest running it again, because
+// it would be refused.
 func TestKeyWithdrawnInTheMiddle(t *testing.T) {
 	c := newAccess(t)
 	c.add(t, "kept")
@@ -303,8 +304,8 @@ func TestKeyWithdrawnInTheMiddle(t *testing.T) {
 	}
 }
 
-// The directory of a key may not be there yet: that is told, and others are served,
-// until it is there and SIGHUP tells the server.
+// If the directory of a key does not exist, the server warns and serves the other keys.
+// After the directory was created, SIGHUP makes the server serve it.
 func TestRootThatIsNotThere(t *testing.T) {
 	c := newAccess(t)
 	c.add(t, "good")
@@ -331,7 +332,7 @@ func TestRootThatIsNotThere(t *testing.T) {
 	told := regexp.MustCompile("open the served directory: .*" + regexp.QuoteMeta(bad.Root))
 	waitFor(t, s.errs, told)
 	makeFiles(t, bad.Root, map[string]string{"name": "bad"})
-	// The session that was refused may be ending still, and be counted.
+	// The refused session may still be ending, and be counted.
 	if told := s.reload(t, `2 keys of .*access; (0 sessions|1 session) ended\n`); strings.Contains(told, "opens nothing") {
 		t.Errorf("it wrote %q", told)
 	}

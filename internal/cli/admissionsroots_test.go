@@ -13,15 +13,15 @@ import (
 	"gdrcp/xfer"
 )
 
-// open makes a key that opens a directory, as add does with one of its own.
+// open adds a key for the given directory.
 func (c *accessCase) open(t *testing.T, id, root string, options ...string) {
 	t.Helper()
 	gdrcp(t, append([]string{"key", "new", id, "--key-file", c.key(id), "--access-file", c.file, "--root", root}, options...)...).want(t, exitOK)
 }
 
-// Who may write to a directory cannot lead a key that opens one below it anywhere
-// else: not while the server runs, not when it reads its keys anew, and not before
-// it starts.
+// A client that may write to a directory cannot redirect a key for a directory inside
+// it: neither while the server runs, nor when it reloads its keys, nor before it
+// starts.
 func TestInnerRootIsNotReplaced(t *testing.T) {
 	c := newAccess(t)
 	outer := c.add(t, "outer")
@@ -65,7 +65,7 @@ func TestInnerRootIsNotReplaced(t *testing.T) {
 	waitFor(t, fresh.errs, regexp.MustCompile(problem))
 	refused(fresh)
 
-	// A directory is a directory again.
+	// It is a directory again.
 	makeFiles(t, link, map[string]string{"y/inner/name": "anew"})
 	gdrcp(t, "-r", "--delete", "--key-file", c.key("outer"), link+"/y/.", s.url("x/")).want(t, exitOK)
 	if told := s.reload(t, warning+"\n"); strings.Contains(told, "opens nothing") {
@@ -77,7 +77,7 @@ func TestInnerRootIsNotReplaced(t *testing.T) {
 	}
 }
 
-// A server with one key holds its directory, too.
+// A server with one key keeps its directory open, too.
 func TestOneRootIsHeld(t *testing.T) {
 	s := startServer(t)
 	makeFiles(t, s.root, map[string]string{"a": "A"})
@@ -96,8 +96,8 @@ func TestOneRootIsHeld(t *testing.T) {
 	}
 }
 
-// A session goes on when the keys are read anew, and ends where the path of its key
-// is another directory now.
+// A session continues when the keys are reloaded, but ends if the path of its key now
+// leads to another directory.
 func TestReloadWithAnotherDirectory(t *testing.T) {
 	c := newAccess(t)
 	roots := map[string]string{"same": c.add(t, "same"), "other": c.add(t, "other")}
@@ -131,9 +131,9 @@ func TestReloadWithAnotherDirectory(t *testing.T) {
 	}
 }
 
-// pullWhenTold begins a session that copies the file "large", and returns when the
-// server has it. The copy is made once goOn is closed, so that it is under way until then
-// whatever the machine does besides.
+// pullWhenTold starts a session that copies the file "large", and returns when the
+// server has the session. The copy finishes only after goOn is closed, so that it is in
+// progress until then even on a busy machine.
 func pullWhenTold(t *testing.T, c *accessCase, s *accessServer, id string, goOn <-chan struct{}) <-chan error {
 	t.Helper()
 	key, err := trust.ReadKeyFile(c.key(id))
@@ -150,7 +150,7 @@ func pullWhenTold(t *testing.T, c *accessCase, s *accessServer, id string, goOn 
 		close(begun)
 		select {
 		case <-goOn:
-		case <-t.Context().Done(): // the test failed before
+		case <-t.Context().Done(): // the test has already failed
 		}
 	}}
 	go func() {
@@ -173,8 +173,8 @@ func fetchName(t *testing.T, c *accessCase, s *accessServer, id string) string {
 	return listFiles(t, dir)["name"]
 }
 
-// serveBriefly runs a server that should not start, with a key file in its
-// environment, and ends it where it does.
+// serveBriefly runs a server that should not start, with a key file in its environment.
+// If it starts, serveBriefly ends it.
 func serveBriefly(t *testing.T, keyFile string, args ...string) result {
 	t.Helper()
 	p, out, errs := newProgram()
@@ -185,8 +185,8 @@ func serveBriefly(t *testing.T, keyFile string, args ...string) result {
 	return result{code, out.String(), errs.String()}
 }
 
-// Files with secrets are not served: a server whose clients could reach one does
-// not start, and one that runs keeps what it has.
+// Files with secrets are not served: a server does not start if clients could reach
+// one, and a running server then keeps its former configuration.
 func TestSecretsAreNotServed(t *testing.T) {
 	c := newAccess(t)
 	c.add(t, "good")
@@ -209,7 +209,7 @@ func TestSecretsAreNotServed(t *testing.T) {
 			t.Errorf("%v: it wrote %q", args, r.err)
 		}
 	}
-	// A key file that a client on this host uses.
+	// This key file belongs to a client on this host.
 	if r := serveBriefly(t, key, "--root", inside, "--key-file", c.key("good")).want(t, exitError); !strings.Contains(r.err, key) {
 		t.Errorf("it wrote %q", r.err)
 	}
@@ -224,7 +224,7 @@ func TestSecretsAreNotServed(t *testing.T) {
 	gdrcp(t, "--key-file", c.key("bad"), s.url("access"), t.TempDir()).want(t, exitError)
 	gdrcp(t, "--key-file", c.key("good"), s.url("name"), t.TempDir()).want(t, exitOK)
 
-	// Of another name nobody knows where it is: that is told.
+	// Nobody knows where the file's other name is, so the server warns.
 	if err := os.WriteFile(c.file, before, 0o600); err != nil {
 		t.Fatal(err)
 	}

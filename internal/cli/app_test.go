@@ -12,7 +12,7 @@ import (
 
 func TestArrange(t *testing.T) {
 	for _, c := range []struct {
-		in, out string // words; of out, the name and the command are left off
+		in, out string // words; out lacks the name and the command
 		title   string
 	}{
 		{in: "a b -r", out: "--recursive -- a b"},
@@ -50,8 +50,7 @@ func TestArrange(t *testing.T) {
 	}
 }
 
-// A command line that makes no sense gives one line and exit code 2, and
-// nothing on standard output.
+// A usage error gives one line and exit code 2, and nothing on standard output.
 func TestUsageErrors(t *testing.T) {
 	for _, c := range []struct{ args, line string }{
 		{"", "a copy needs SRC... and DST (see gdrcp --help)"},
@@ -108,8 +107,8 @@ func TestUsageErrors(t *testing.T) {
 	}
 }
 
-// Between the words of a command, arguments can be read only if an option takes
-// a value in all that they can come to, or in none.
+// Between the words of a command, arguments can be parsed only if an option takes a
+// value in all commands that are still possible, or in none.
 func TestOptionsTakeValuesEverywhereOrNowhere(t *testing.T) {
 	p, _, _ := newProgram()
 	for _, command := range p.app().Commands {
@@ -136,13 +135,13 @@ func TestHelp(t *testing.T) {
 			}
 		}
 	}
-	// A script that forgot to set DST does not end well for rsync's -h.
+	// rsync's -h does not hide that a script forgot to set DST.
 	for _, args := range []string{"-avh a", "a -h -r", "-h --stats a"} {
 		if r := gdrcp(t, strings.Fields(args)...).want(t, exitUsage); !strings.Contains(r.err, "needs SRC... and DST") || r.out != "" {
 			t.Errorf("gdrcp %s wrote %q and %q", args, r.out, r.err)
 		}
 	}
-	// All options are told, but for the hidden one.
+	// All options are listed, except the hidden one.
 	p, _, _ := newProgram()
 	help := gdrcp(t, "--help-all").out
 	if !strings.Contains(help, "interrupted by SIGINT") || !strings.Contains(help, "GDRCP_KEY_FILE") {
@@ -158,7 +157,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// An option with an empty value is not one that was left out.
+// An option with an empty value differs from an omitted option.
 func TestEmptyValues(t *testing.T) {
 	for _, args := range [][]string{
 		{"a", "rdma://h/", "--manifest", ""}, {"a", "rdma://h/", "--rail", ""}, {"a", "rdma://h/", "--hash", ""}, {"serve", "--root", "/", "--listen", ""},
@@ -178,8 +177,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// A mistyped option is told with the one that was meant, of the same command,
-// where there is one that is nearer than all others.
+// The error for a mistyped option suggests the option of the same command that is
+// nearest, if there is exactly one.
 func TestMistypedOptionsSuggestTheNearOne(t *testing.T) {
 	for args, want := range map[string]string{
 		"--recursve a b":                "unknown option --recursve: did you mean --recursive? (gdrcp --help lists them)",
@@ -189,7 +188,8 @@ func TestMistypedOptionsSuggestTheNearOne(t *testing.T) {
 		"serve --rot x":                 "unknown option --rot of gdrcp serve: did you mean --root? (gdrcp serve --help lists them)",
 		"manifest create --hahs=xxh3 .": "unknown option --hahs of gdrcp manifest create: did you mean --hash? (gdrcp manifest create --help lists them)",
 		"--no-prems a b":                "unknown option --no-prems: did you mean --no-perms? (gdrcp --help lists them)",
-		// Nothing is near, or it is of another command, hidden, or one of several.
+		// No option is near, or it belongs to another command, is hidden, or is one of
+		// several.
 		"--nonsense a b": "unknown option --nonsense (gdrcp --help lists them)",
 		"--rooot x a b":  "unknown option --rooot (gdrcp --help lists them)",
 		"--im a b":       "unknown option --im (gdrcp --help lists them)",
@@ -203,8 +203,8 @@ func TestMistypedOptionsSuggestTheNearOne(t *testing.T) {
 	}
 }
 
-// The words help and version do what the options do, and not more than that: a
-// file of the name can be copied.
+// The words help and version do the same as the options, and no more: a file of that
+// name can be copied.
 func TestHelpAndVersionAsWords(t *testing.T) {
 	for word, option := range map[string]string{"help": "--help", "version": "--version", "help serve": "serve --help", "help manifest diff": "manifest diff --help"} {
 		want := gdrcp(t, strings.Fields(option)...).want(t, exitOK)

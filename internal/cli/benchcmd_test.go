@@ -56,7 +56,7 @@ func TestBenchEvents(t *testing.T) {
 	}
 }
 
-// canceling is TCP for a user who presses ^C when it is opened.
+// canceling is TCP as if the user pressed ^C when it is opened.
 type canceling struct {
 	rdma.Provider
 	cancel context.CancelFunc
@@ -67,14 +67,14 @@ func (c canceling) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
 	return c.Provider.Open(device, cfg)
 }
 
-// A bench by verbs is compared with TCP where the server has that. What was
-// measured is told whatever becomes of the comparison.
+// A bench over verbs is compared with TCP if the server offers that. Its results are
+// printed whatever happens to the comparison.
 func TestBenchWithoutComparison(t *testing.T) {
 	cpus := runtime.GOMAXPROCS(0)
 	t.Cleanup(func() { runtime.GOMAXPROCS(cpus) })
 	s := startServerWith(t, softDevice{tcp.New()}, "--transport", "verbs")
 	at := netip.MustParseAddrPort(s.addr)
-	addr := netip.AddrPortFrom(at.Addr(), at.Port()-1).String() // where it would have TCP
+	addr := netip.AddrPortFrom(at.Addr(), at.Port()-1).String() // where TCP would be
 	for _, interrupted := range []bool{false, true} {
 		p, out, errs := newProgram()
 		p.verbs = softDevice{p.tcp}
@@ -95,7 +95,7 @@ func TestBenchWithoutComparison(t *testing.T) {
 	}
 }
 
-// Devices that were named are none of TCP's, and take nothing from the comparison.
+// Naming RDMA devices does not prevent the comparison with TCP.
 func TestBenchOfNamedRailsIsCompared(t *testing.T) {
 	cpus := runtime.GOMAXPROCS(0)
 	t.Cleanup(func() { runtime.GOMAXPROCS(cpus) })
@@ -110,7 +110,7 @@ func TestBenchOfNamedRailsIsCompared(t *testing.T) {
 	}
 }
 
-// An error does not take away what was measured before it.
+// After an error, earlier results are still printed.
 func TestBenchErrorKeepsResults(t *testing.T) {
 	s := startServer(t)
 	p, out, errs := newProgram()
@@ -121,7 +121,7 @@ func TestBenchErrorKeepsResults(t *testing.T) {
 	}
 }
 
-// forOneSession can be opened twice: for a door and for what is behind it.
+// forOneSession can be opened twice: for the door and for the session.
 type forOneSession struct {
 	rdma.Provider
 	opened int
@@ -135,7 +135,7 @@ func (o *forOneSession) Open(device string, cfg rdma.RailConfig) (rdma.Rail, err
 	return o.Provider.Open(device, cfg)
 }
 
-// Who has few CPUs gives one of them up for RDMA, and has it back for TCP.
+// With few CPUs, one is left free for RDMA and used again for TCP.
 func TestLeaveCPUs(t *testing.T) {
 	if runtime.NumCPU() > 2 {
 		t.Skip("needs a machine of one or two CPUs")

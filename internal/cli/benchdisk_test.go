@@ -45,7 +45,8 @@ func TestBenchDisk(t *testing.T) {
 	}
 }
 
-// Who measures a directory without room for it needs less of a file, and no other copy.
+// If a directory lacks room for the benchmark, the error suggests a smaller file and no
+// other copy.
 func TestBenchDiskWithoutRoom(t *testing.T) {
 	small := t.TempDir()
 	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=1m"); err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// gdrcp clean removes what only copies make, and says how much that was.
+// gdrcp clean removes only what copies create, and reports how much that was.
 func TestClean(t *testing.T) {
 	dir := t.TempDir()
 	left := ".gdrcp-" + strings.Repeat("0a", 16)

@@ -13,13 +13,13 @@ import (
 	"gdrcp/internal/cmdline"
 )
 
-// completer runs a shell, in a folder with files and with a home of its own, that prints,
-// a line each, what it would put in the place of the last word.
+// completer runs a shell, in a directory with files and with its own home. The shell
+// prints, one per line, what it would insert for the last word.
 type completer struct {
 	shell, path, script, dir, home string
 }
 
-// newCompleter skips the test where there is no such shell.
+// newCompleter skips the test if that shell is missing.
 func newCompleter(t *testing.T, shell string) *completer {
 	t.Helper()
 	path, err := exec.LookPath(shell)
@@ -45,14 +45,14 @@ func newCompleter(t *testing.T, shell string) *completer {
 	return c
 }
 
-// complete returns what the shell offers for the end of a line.
+// complete returns the shell's completions for the end of a line.
 func (c *completer) complete(t *testing.T, line string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var args []string
 	switch c.shell {
-	case "bash": // which divides words at = and :, too
+	case "bash": // it splits words at = and :, too
 		words := strings.Fields(strings.NewReplacer("=", " = ", ":", " : ").Replace(line))
 		if strings.HasSuffix(line, " ") {
 			words = append(words, "")
@@ -78,7 +78,7 @@ func (c *completer) complete(t *testing.T, line string) []string {
 		t.Errorf("%v: %s", err, &stderr)
 	}
 	found := strings.FieldsFunc(string(out), func(c rune) bool { return c == '\n' || c == '\r' })
-	for i, f := range found { // bash adds the slash itself when it shows a directory
+	for i, f := range found { // bash itself adds the slash when it shows a directory
 		if info, err := os.Stat(filepath.Join(c.dir, f)); err == nil && info.IsDir() {
 			found[i] = strings.TrimSuffix(f, "/") + "/"
 		}
@@ -88,7 +88,7 @@ func (c *completer) complete(t *testing.T, line string) []string {
 
 func TestCompletion(t *testing.T) {
 	cases := []struct {
-		line    string // whose last word is completed
+		line    string // its last word is completed
 		want    []string
 		without []string // must not be offered
 	}{
@@ -144,7 +144,7 @@ func TestCompletion(t *testing.T) {
 	gdrcp(t, "completion", "csh").want(t, exitUsage)
 }
 
-// Bash replaces only the part of a word that stands behind = or :.
+// Bash replaces only the part of a word after = or :.
 func TestBashDividesWords(t *testing.T) {
 	bash := newCompleter(t, "bash")
 	for line, want := range map[string][]string{

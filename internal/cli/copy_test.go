@@ -17,9 +17,8 @@ import (
 
 const autoLine = "gdrcp: using tcp: no RDMA device here: the kernel knows no RDMA device\n"
 
-// targetCases are the rules of cp and scp. Sources are below "s", where there
-// are the files of sourceFiles, and destinations below "d", where there are
-// those of destinationFiles.
+// targetCases follow the rules of cp and scp. Sources are below "s", which has
+// sourceFiles, and destinations below "d", which has destinationFiles.
 var sourceFiles = map[string]string{"a": "A", "b": "BB", "d/x": "X", "d/sub/y": "Y", "other/a": "another a"}
 var destinationFiles = map[string]string{"file": "old content", "dir/": "", "full/a/": ""}
 
@@ -29,7 +28,7 @@ var targetCases = []struct {
 	sources []string
 	dst     string
 	code    int
-	want    map[string]string // beside destinationFiles
+	want    map[string]string // in addition to destinationFiles
 	text    string            // in the error
 }{
 	{name: "a file to a new name", sources: []string{"a"}, dst: "new", want: map[string]string{"new": "A"}},
@@ -96,8 +95,8 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// withDirs is what listFiles finds of files: those of several maps, without
-// directories that are not empty.
+// withDirs merges maps into the form of listFiles, which has no entries for directories
+// that are not empty.
 func withDirs(all ...map[string]string) map[string]string {
 	files := make(map[string]string)
 	for _, m := range all {
@@ -137,7 +136,7 @@ func TestWhatIsTold(t *testing.T) {
 			t.Errorf("%s wrote %q and\n%s\nwant\n%s", c.options, r.out, r.err, c.err)
 		}
 	}
-	// The server tells every session in a line, with the same root.
+	// The server logs every session in one line, with the same root.
 	r := gdrcp(t, "-rlv", s.url("copy"), dir+"/back").want(t, exitOK)
 	if !regexp.MustCompile(`\ngdrcp: over tcp \(tcp, write-with-imm\), \S+ .?i?B on the wire, 0 repairs\n`).MatchString(r.err) {
 		t.Errorf("an end that sent nothing told of its first byte:\n%s", r.err)
@@ -160,7 +159,7 @@ func TestEvents(t *testing.T) {
 		"transport": "tcp", "device": "tcp", "family": "TCP", "imm": "write-with-imm", "remote": s.addr, "qps": 1.0, "slots": 16.0,
 		"chunk_bytes": 1048576.0, "why": "no RDMA device here: the kernel knows no RDMA device",
 	} {
-		if connected[field] != want && field != "imm" { // the kind of immediate shows when one was sent
+		if connected[field] != want && field != "imm" { // the kind of immediate is known after one was sent
 			t.Errorf("connected: %s is %v, want %v", field, connected[field], want)
 		}
 	}
@@ -228,7 +227,7 @@ func TestModesAndTimes(t *testing.T) {
 	}
 }
 
-// Names are of any bytes, there and back, and are told so that they do no harm.
+// Names may contain any bytes in both directions, and are printed safely.
 func TestNames(t *testing.T) {
 	s := startServer(t, "--verbose")
 	dir := t.TempDir()
@@ -265,8 +264,8 @@ func TestSpecialFilesAreSkipped(t *testing.T) {
 	}
 }
 
-// A pattern of a server's paths is what the server has for it, below what the key
-// opens; where it stands for nothing that is an error, as with scp.
+// A pattern in a server's path is expanded by the server, below what the key opens. As
+// with scp, a pattern without a match is an error.
 func TestPatternsOfAServer(t *testing.T) {
 	s := startServer(t, "--require-encrypt", "--max-sessions", "1")
 	makeFiles(t, s.root, map[string]string{"d/a.pt": "one", "d/b.pt": "two", "d/c": "no", "e/f/x.pt": "three", "lit[1].pt": "four", "lit1.pt": "no"})

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whatever the options about the transport and the ring, what arrives is the
-// same, and so is its root.
+// With any options for the transport and the ring, the same content arrives, with the
+// same root.
 func TestTransferOptions(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -66,7 +66,7 @@ func TestFollowLinks(t *testing.T) {
 	}
 }
 
-// What does not match the given manifest is not published, and the rest is.
+// Files that do not match the given manifest are not published; the others are.
 func TestCopyThatMustMeetAManifest(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -103,7 +103,7 @@ func TestUnwritableDestinations(t *testing.T) {
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"a": "A"})
 	makeFiles(t, s.root, map[string]string{"a": "A"})
-	// A place where nobody can write, whoever runs the test.
+	// Nobody can write there, not even root.
 	r := gdrcp(t, s.url("a"), "/proc/self/gdrcp-test").want(t, exitPartial)
 	if !strings.HasPrefix(r.err, "gdrcp: ") || strings.Count(r.err, "\n") != 2 {
 		t.Errorf("it wrote %q", r.err)
@@ -113,7 +113,7 @@ func TestUnwritableDestinations(t *testing.T) {
 		t.Errorf("it wrote %q", r.err)
 	}
 	if os.Geteuid() == 0 {
-		return // root writes and reads what the rest of this test forbids
+		return // root may read and write what the rest of this test forbids
 	}
 	for _, path := range []string{dir + "/locked", s.root + "/locked"} {
 		if err := os.Mkdir(path, 0o555); err != nil {
@@ -134,7 +134,7 @@ func TestUnwritableDestinations(t *testing.T) {
 	}
 }
 
-// A destination without the room is told before anything is copied.
+// A destination without enough space is reported before anything is copied.
 func TestFullDisk(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -156,7 +156,7 @@ func TestFullDisk(t *testing.T) {
 	if got := listFiles(t, small); len(got) != 0 {
 		t.Errorf("there is %v", got)
 	}
-	// Directories that were made by then are not left behind; others are.
+	// Directories created by then are removed; existing ones are not.
 	makeFiles(t, small, map[string]string{"old/": ""})
 	makeFiles(t, s.root, map[string]string{"t/big": strings.Repeat("x", 4<<20), "t/sub/deep/big": strings.Repeat("x", 4<<20)})
 	makeFiles(t, dir, map[string]string{"names": "big\nsub/deep/big\n"})
@@ -168,8 +168,8 @@ func TestFullDisk(t *testing.T) {
 			}
 		}
 	}
-	// Nor are links: with one in it a new directory would stay, and the same command would then
-	// copy to a place in it.
+	// So are links: a link would keep the new directory from being removed, and the
+	// same command would then copy into it.
 	makeFiles(t, s.root, map[string]string{"l/big": strings.Repeat("x", 4<<20), "l/sub/": ""})
 	for _, link := range []string{"/l/a", "/l/sub/z"} {
 		if err := os.Symlink("big", s.root+link); err != nil {
@@ -182,8 +182,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// mountTree makes a tree below dir in which another file system is mounted at
-// dir/t/mount, with a directory of the first one on both sides of it.
+// mountTree makes a tree below dir with another file system mounted at dir/t/mount,
+// between two directories of the first file system.
 func mountTree(t *testing.T, dir string) {
 	t.Helper()
 	makeFiles(t, dir, map[string]string{"t/a": "A", "t/mount/": "", "t/mount-b": "B", "t/z/deep/c": "C"})
@@ -203,8 +203,8 @@ func mountTree(t *testing.T, dir string) {
 	}
 }
 
-// -x leaves out what rsync leaves out: with links, with lists, and of several sources,
-// pushed and pulled.
+// -x excludes what rsync excludes: with links, with lists, with several sources, when
+// pushing and when pulling.
 func TestOneFileSystem(t *testing.T) {
 	rsync := rsyncHere(t)
 	s := startServer(t)
@@ -251,9 +251,9 @@ func TestOneFileSystem(t *testing.T) {
 	}
 }
 
-// --delete leaves alone what -x does not look at, as rsync's does: what the destination
-// has where the source has another file system mounted, what lies on another one at
-// the destination, and directories there that have one mounted below them.
+// As in rsync, --delete does not touch what -x does not visit: entries of the
+// destination at the place of a mount in the source, entries on another file system at
+// the destination, and directories that contain a mount.
 func TestDeleteOnOneFileSystem(t *testing.T) {
 	rsync := rsyncHere(t)
 	s := startServer(t)
@@ -264,11 +264,11 @@ func TestDeleteOnOneFileSystem(t *testing.T) {
 	for i, c := range []struct {
 		options string
 		sources []string
-		gone    string // below the destination, one of what is deleted
+		gone    string // paths of deleted entries, relative to the destination
 	}{
 		{"-ax --delete", []string{"t"}, "t/old"},
 		{"-ax --delete", []string{"t/."}, "old"},
-		{"-ax --delete", []string{"t/mount", "t/z"}, "mount/old"}, // each on its own
+		{"-ax --delete", []string{"t/mount", "t/z"}, "mount/old"}, // each separately
 		{"-axn --delete", []string{"t"}, ""},
 	} {
 		name := "case" + string(rune('a'+i))
@@ -297,8 +297,8 @@ func TestDeleteOnOneFileSystem(t *testing.T) {
 	}
 }
 
-// destinationWithMounts makes a destination that has more than mountTree, in part on
-// file systems of their own.
+// destinationWithMounts makes a destination with more entries than mountTree, some of
+// them on other file systems.
 func destinationWithMounts(t *testing.T, dst string, under bool) {
 	t.Helper()
 	top := dst

@@ -30,7 +30,7 @@ func TestCostText(t *testing.T) {
 	}
 }
 
-// A copy within this machine tells one processor time, for both ends.
+// A copy within this machine reports one processor time for both ends.
 func TestCostOnOneMachine(t *testing.T) {
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"a": "A"})

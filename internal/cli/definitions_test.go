@@ -16,7 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// commandsOf calls check for each command and subcommand for people.
+// commandsOf calls check for each visible command and subcommand.
 func commandsOf(list []cmdline.Command, check func(c *cmdline.Command)) {
 	for i := range list {
 		check(&list[i])
@@ -24,7 +24,7 @@ func commandsOf(list []cmdline.Command, check func(c *cmdline.Command)) {
 	}
 }
 
-// What an option says of its values is what it takes.
+// An option accepts the values that its description offers.
 func TestValuesThatAreOffered(t *testing.T) {
 	p, _, _ := newProgram()
 	var check func(commands []*cli.Command)
@@ -67,7 +67,7 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 	})
 }
 
-// Examples are command lines that the program reads.
+// The program can parse the command lines of its examples.
 func TestExamples(t *testing.T) {
 	n := 0
 	p, _, _ := newProgram()
@@ -77,7 +77,7 @@ func TestExamples(t *testing.T) {
 			n++
 			words := strings.Fields(e.Term)
 			if words[0] != "gdrcp" || strings.ContainsAny(e.Term, "'\"\\|<>") {
-				continue // more of a shell than can be read here
+				continue // uses more shell syntax than can be parsed here
 			}
 			if line, err := args.Arrange(app, words[1:]); err != nil || strings.TrimSpace("gdrcp "+line.Title) != c.Title {
 				t.Errorf("example %q of %s: %v", e.Term, c.Title, err)
@@ -89,8 +89,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// Help begins with two examples, is no wider than 80 columns, and without --help-all no
-// longer than a screen.
+// Help begins with two examples, is at most 80 columns wide and, without --help-all, at
+// most one screen long.
 func TestHelpFitsAScreen(t *testing.T) {
 	p, _, _ := newProgram()
 	commandsOf(describe(p.app()).All, func(c *cmdline.Command) {
@@ -112,7 +112,7 @@ func TestHelpFitsAScreen(t *testing.T) {
 	})
 }
 
-// What help tells of common options is of options that there are, on one line each.
+// The short help lists existing options only, in one line each.
 func TestCommonOptionsAreOptions(t *testing.T) {
 	p, _, _ := newProgram()
 	commandsOf(describe(p.app()).All, func(c *cmdline.Command) {
@@ -132,7 +132,7 @@ func TestCommonOptionsAreOptions(t *testing.T) {
 	})
 }
 
-// The pages have every option and say nothing that a formatter warns of.
+// The pages have every option, and formatters do not warn about them.
 func TestManPages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "man")
 	gdrcp(t, "man-pages", dir).want(t, exitOK)
@@ -168,7 +168,7 @@ func TestManPages(t *testing.T) {
 	}
 }
 
-// lintPage asks the formatters that are installed what they think of a page.
+// lintPage checks a page with the formatters that are installed.
 func lintPage(t *testing.T, path string) {
 	t.Helper()
 	asked := false
@@ -183,7 +183,7 @@ func lintPage(t *testing.T, path string) {
 		cmd.Stderr = &told
 		out, err := cmd.Output()
 		text := told.String()
-		if args[0] == "mandoc" { // it tells on standard output; a test's program has no date
+		if args[0] == "mandoc" { // its output is standard output; a test's program has no date
 			text, err = "", nil
 			for line := range strings.Lines(string(out)) {
 				if !strings.Contains(line, "missing date") {
@@ -200,7 +200,7 @@ func lintPage(t *testing.T, path string) {
 	}
 }
 
-// docs/cli.md is what the definitions give.
+// docs/cli.md is what the definitions generate.
 func TestReferenceIsCurrent(t *testing.T) {
 	want := gdrcp(t, "cli-reference").want(t, exitOK).out
 	gdrcp(t, "cli-reference", "docs").want(t, exitUsage)
@@ -228,7 +228,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 	}
 }
 
-// What manuals say besides is of options that there are, in whole sentences.
+// Additional texts of manuals are about existing options, in whole sentences.
 func TestDetailsAreOfOptions(t *testing.T) {
 	left := details()
 	p, _, _ := newProgram()
@@ -249,7 +249,7 @@ func TestDetailsAreOfOptions(t *testing.T) {
 	}
 }
 
-// The README's exit codes are those of the program.
+// The README lists the program's exit codes.
 func TestReadmeHasExitCodes(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -264,7 +264,7 @@ func TestReadmeHasExitCodes(t *testing.T) {
 	}
 }
 
-// Manuals and the reference tell every variable that the program reads.
+// Manuals and the reference list every variable that the program reads.
 func TestEnvironmentIsTold(t *testing.T) {
 	var told []string
 	for _, v := range environment() {

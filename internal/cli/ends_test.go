@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What went wrong with an entry is told with the end that it is of, and what is
-// in a directory that cannot be made with its own name.
+// An error about an entry names its end, and an error about an entry in a directory
+// that could not be created has the entry's own name.
 func TestErrorsNameEntryAndEnd(t *testing.T) {
 	s := startServer(t, "-v")
 	local := t.TempDir()
@@ -32,7 +32,7 @@ func TestErrorsNameEntryAndEnd(t *testing.T) {
 		name     string
 		args     []string
 		src, dst string
-		source   string // the end, as events have it
+		source   string // the end, as in events
 	}{
 		{"push", []string{"-r", local + "/t", s.url("into/")}, " (here)", there, "local"},
 		{"pull", []string{"-r", s.url("t"), local + "/into/"}, there, " (here)", "remote"},
@@ -60,7 +60,7 @@ func TestErrorsNameEntryAndEnd(t *testing.T) {
 	}
 }
 
-// The error of a copy between two other hosts names them, and keeps what it is.
+// The error of a copy between two other hosts names them and keeps its class.
 func TestErrorsOfRelayedCopiesNameHosts(t *testing.T) {
 	at := netip.MustParseAddrPort("192.0.2.2:36923")
 	run := &remote.Run{From: "h1", To: "h2", Addresses: []remote.Address{{Transport: "tcp", Addr: at}}}
@@ -84,7 +84,7 @@ func TestErrorsOfRelayedCopiesNameHosts(t *testing.T) {
 	}
 }
 
-// A copy between two other hosts happens at neither end for who asked for it.
+// The user of a copy between two other hosts is at neither end.
 func TestEndsOfCopies(t *testing.T) {
 	far := &plan{far: &sshHost{host: "node2"}}
 	for _, c := range []struct {

@@ -87,7 +87,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// Every error with a remedy has one line of it.
+// An error that has a hint has exactly one.
 func TestHints(t *testing.T) {
 	for _, err := range []error{
 		rdma.ErrLockedMemory, rdma.ErrNotGdrcp, xfer.ErrPeerSilent, chunker.ErrNoSpace, syscall.EADDRINUSE, syscall.ECONNREFUSED, context.DeadlineExceeded,
@@ -122,8 +122,8 @@ func TestExitCodesOfSummaries(t *testing.T) {
 	}
 }
 
-// An error says each address once, and a destination that is not there is not
-// called something else than a directory.
+// An error mentions each address once, and a missing destination is not reported as
+// something that is no directory.
 func TestCausesAreSaidOnce(t *testing.T) {
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"a": "A", "b": "B", "file": "F"})

@@ -13,7 +13,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// A terminal only shows what --json writes, and a parser reads the names as they are.
+// A terminal shows the output of --json unchanged, and a parser reads the original
+// names.
 func TestJSONIsPrintable(t *testing.T) {
 	for _, name := range []string{"plain", "größe 漢", "a\u009b2J\u202egpj\u2066\u200b", "\U000e0001\U0001f600", "\x7f\x1b\n", "\u00a0<&>"} {
 		var out bytes.Buffer
@@ -29,7 +30,7 @@ func TestJSONIsPrintable(t *testing.T) {
 	}
 }
 
-// docs/json-events.md has every event with every field.
+// docs/json-events.md documents every field of every event.
 func TestEventsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/json-events.md")
 	if err != nil {
@@ -68,7 +69,7 @@ func TestEventsAreDocumented(t *testing.T) {
 	}
 }
 
-// jsonNames are the names of a struct's fields, in the form in which the page has them.
+// jsonNames returns the names of a struct's fields, in the form that the page uses.
 func jsonNames(t reflect.Type) (names []string) {
 	for i := range t.NumField() {
 		f := t.Field(i)

@@ -14,8 +14,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// overShell runs the program with a shell of this host in the place of ssh, and
-// this test binary as the far end.
+// overShell runs the program with a local shell instead of ssh, and this test binary as
+// the remote gdrcp.
 func overShell(t *testing.T, args ...string) result {
 	t.Helper()
 	exe, err := os.Executable()
@@ -45,7 +45,8 @@ func TestFarEnd(t *testing.T) {
 	}
 }
 
-// A pattern that stands for too many names is named, whatever way it goes.
+// The error for a pattern with too many matches names the pattern, for every kind of
+// copy.
 func TestPatternOfTooManyNames(t *testing.T) {
 	s := startServer(t)
 	for i := range 300 {
@@ -65,8 +66,8 @@ func TestPatternOfTooManyNames(t *testing.T) {
 	overShell(t, "-q", "h:"+s.root+"/many/*[0-4]0", t.TempDir()).want(t, exitOK)
 }
 
-// A ~ is the home directory only where the user wrote it. A far end may answer a pattern
-// with it, honestly or not.
+// ~ means the home directory only if the user wrote it. A remote process may return it
+// as the match of a pattern, honestly or not.
 func TestOfferedPathsOfTilde(t *testing.T) {
 	for _, c := range []struct{ asked, answer, want string }{
 		{"*", "~", "~"},
@@ -89,8 +90,8 @@ func TestOfferedPathsOfTilde(t *testing.T) {
 	}
 }
 
-// A directory that is really named ~ comes under its name, and no file of the home
-// directory comes with it.
+// A directory that is really named ~ is copied under its name, without files of the
+// home directory.
 func TestPatternThatMatchesTilde(t *testing.T) {
 	home, there, here := t.TempDir(), t.TempDir(), t.TempDir()
 	makeFiles(t, home, map[string]string{".bashrc": "mine"})
@@ -110,7 +111,7 @@ func TestPatternThatMatchesTilde(t *testing.T) {
 	}
 }
 
-// linkToShell starts a far end by a shell of this machine, without the command line.
+// linkToShell starts a remote process through a local shell, without the command line.
 func linkToShell(t *testing.T) *remote.Link {
 	t.Helper()
 	exe, err := os.Executable()
@@ -129,8 +130,8 @@ func linkToShell(t *testing.T) *remote.Link {
 	return link
 }
 
-// What a far end says when it cannot go on is why a copy fails, whatever that
-// looked like from here.
+// If the remote process reports why it cannot continue, a copy fails with that reason,
+// whatever the local error was.
 func TestFarEndThatGivesUp(t *testing.T) {
 	link := linkToShell(t)
 	f := &farEnd{Link: link, where: sshHost{host: "h"}}

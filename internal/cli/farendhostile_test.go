@@ -15,12 +15,13 @@ import (
 	"gdrcp/xfer"
 )
 
-// beHostile makes the test binary a far end that is asked to copy to another host, and
-// tries what else its key opens there. It is set to the home directory there.
+// beHostile makes the test binary a remote process that is asked to copy to another
+// host, and that tries what else its key permits there. Its value is the home directory
+// there.
 const beHostile = "GDRCP_TEST_BE_HOSTILE"
 
-// hostileSource is such a far end. What it tried and what came of it, a line each, is
-// what it prints; in the middle it makes the copy that it was asked for.
+// hostileSource is that process. It prints what it tried and the results, one per line.
+// In the middle it makes the requested copy.
 func hostileSource(home string) int {
 	p := &program{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, started: time.Now(),
@@ -98,8 +99,8 @@ func (p *program) attack(run *remote.Run, home string, tell func(what string, er
 	return nil
 }
 
-// Between two hosts the key of the destination is the source host's, too. It is good
-// for the copy that the user asked for, once, and for nothing else there.
+// In a copy between two hosts, the source host has the key of the destination, too. The
+// key permits only the copy that the user asked for, once.
 func TestRelayFromAHostileHost(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// overShellWith are the options by which a shell of this host takes the place of ssh,
-// and this test binary that of gdrcp there, with such a variable in its environment.
+// overShellWith returns options that replace ssh by a local shell and the remote gdrcp
+// by this test binary, with the given variable in its environment.
 func overShellWith(t testing.TB, variable string) []string {
 	t.Helper()
 	exe, err := os.Executable()
@@ -29,13 +29,13 @@ func overShellWith(t testing.TB, variable string) []string {
 	return []string{"--rsh", `sh -c 'shift; exec sh -c "$*"' rsh`, "--remote-path", variable + " " + exe}
 }
 
-// farManifest runs a manifest command whose PATH is at such a host.
+// farManifest runs a manifest command whose PATH is on such a host.
 func farManifest(t testing.TB, command string, args ...string) result {
 	t.Helper()
 	return gdrcp(t, append(append([]string{"manifest", command}, overShellWith(t, beMain+"=1")...), args...)...)
 }
 
-// auditedTree makes a tree with something of everything that a manifest has.
+// auditedTree makes a tree with every kind of entry that a manifest may contain.
 func auditedTree(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -58,8 +58,8 @@ func auditedTree(t *testing.T) string {
 	return dir
 }
 
-// A manifest that is made at another host is the one that is made here, byte for byte,
-// and holding a tree there against it says what is said here.
+// A manifest made on another host is byte for byte the same as one made here, and
+// verifying a tree there prints the same as here.
 func TestManifestAtAnotherHost(t *testing.T) {
 	dir := auditedTree(t)
 	for i, options := range [][]string{
@@ -108,13 +108,13 @@ func TestManifestAtAnotherHost(t *testing.T) {
 	}
 }
 
-// What goes wrong at another host is told in a line that names it, with the exit code
-// that it has here, and leaves no manifest.
+// An error on another host is printed in one line with its name and has the same exit
+// code as here. No manifest is left.
 func TestManifestAtAnotherHostFails(t *testing.T) {
 	dir := auditedTree(t)
 	gdrcp(t, "manifest", "create", dir+"/t", "-o", dir+"/m").want(t, exitOK)
 	makeFiles(t, dir, map[string]string{"bad": "gdrcp-manifest 1 xxh3 1048576\nd 0755 0.000000000 .\n", "odd/a": "A"})
-	if err := os.Symlink("/proc/version", dir+"/odd/version"); err != nil { // holds more than it says
+	if err := os.Symlink("/proc/version", dir+"/odd/version"); err != nil { // larger than its size
 		t.Fatal(err)
 	}
 	if err := unix.Mkfifo(dir+"/odd/fifo", 0o600); err != nil {
@@ -124,7 +124,7 @@ func TestManifestAtAnotherHostFails(t *testing.T) {
 		command string
 		args    []string
 		code    int
-		line    string // of those on standard error, its beginning
+		line    string // the beginning of the line on standard error
 	}{
 		{"create", []string{"h:" + dir + "/not there", "-o", dir + "/x"}, exitError, `h: stat "` + dir + `/not there": no such file or directory`},
 		{"verify", []string{dir + "/m", "h:" + dir + "/not there"}, exitError, `h: stat "` + dir + `/not there": no such file or directory`},
@@ -159,13 +159,14 @@ func TestManifestAtAnotherHostFails(t *testing.T) {
 	}
 }
 
-// beFalse makes the test binary a far end that answers an audit as its value says.
+// beFalse makes the test binary a remote process that answers an audit with the
+// messages that its value selects.
 const beFalse = "GDRCP_TEST_BE_FALSE"
 
-// slowUntil, with a file's name behind it, has it tell how far it is until there is one.
+// slowUntil followed by a file name makes it report progress until the file exists.
 const slowUntil = "slow until "
 
-// falseAuditor is such a far end.
+// falseAuditor is that process.
 func falseAuditor(how string) int {
 	ctx := context.Background()
 	_, talk, err := remote.Answer(ctx, stdio{os.Stdin, os.Stdout}, remote.Banner{Protocol: xfer.ProtocolVersion, Version: "false"})
@@ -192,7 +193,7 @@ func falseAuditor(how string) int {
 		time.Sleep(100 * time.Millisecond)
 	}
 	if file, ok := strings.CutPrefix(how, slowUntil); ok {
-		for i := range 1000 { // more than a minute, in which nothing needs to hang
+		for i := range 1000 { // more than a minute, enough for anything that does not hang
 			if _, err := os.Lstat(file); err == nil {
 				break
 			}
@@ -244,9 +245,8 @@ func falseAuditor(how string) int {
 	return 0
 }
 
-// Nothing that a far end says is believed beyond what it can say of its own files: what
-// is no manifest, no verdict on the manifest, or no message, is told, and no manifest
-// is left of it.
+// A remote process is trusted only about its own files: an invalid manifest, an
+// impossible verdict or a malformed message is reported, and no manifest is left.
 func TestManifestOfAFalseHost(t *testing.T) {
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"t/a": "A"})
@@ -289,8 +289,8 @@ func TestManifestOfAFalseHost(t *testing.T) {
 	}
 }
 
-// A verdict that comes before the whole manifest was given is none: who gives it
-// cannot know.
+// A verdict that arrives before the whole manifest was sent is invalid, because the
+// remote process cannot know it yet.
 func TestVerdictBeforeTheManifest(t *testing.T) {
 	t.Parallel() // it waits for the rest
 	dir := t.TempDir()
@@ -306,7 +306,7 @@ func TestVerdictBeforeTheManifest(t *testing.T) {
 	}
 }
 
-// A far end that was asked to read files serves nobody besides.
+// A remote process that was asked to read files does not serve sessions.
 func TestAuditorServesNobody(t *testing.T) {
 	link := linkToShell(t)
 	dir := t.TempDir()

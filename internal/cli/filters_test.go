@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestFilterOptions copies by rules of all options: their order is that of the
+// TestFilterOptions copies with rules from all options: their order is that of the
 // command line, across options.
 func TestFilterOptions(t *testing.T) {
 	s := startServer(t)
@@ -142,8 +142,8 @@ func TestFilesFrom(t *testing.T) {
 	}
 }
 
-// TestFiltersOverSSH has rules that are in a file here, and a list, at work
-// between far ends.
+// TestFiltersOverSSH applies rules from a local file, and a list, between remote
+// processes.
 func TestFiltersOverSSH(t *testing.T) {
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"src/a.o": "", "src/b.c": "", "src/c/d.c": "", "src/c/e.o": "", "rules": "/src/c/d.c\n+ a.o\n*.o\n", "list": "c/e.o\na.o\n"})
@@ -167,7 +167,8 @@ func TestFiltersOverSSH(t *testing.T) {
 	overShell(t, "--files-from="+dir+"/list", "h:"+dir+"/src", "i:"+dir+"/six").want(t, exitUsage)
 }
 
-// A list of files below what is no directory is told by the name that was given.
+// If a list names entries below something that is not a directory, the error has the
+// name as the user gave it.
 func TestListBelowAFile(t *testing.T) {
 	s, dir := startServer(t), t.TempDir()
 	makeFiles(t, dir, map[string]string{"fs/a.c": "A", "list": "x\n"})

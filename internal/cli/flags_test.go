@@ -11,7 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// kinds is a command line with one option of each kind, and what it came to.
+// kinds is a command line with one option of each kind, and the values that were set.
 type kinds struct {
 	recursive, links, owner bool
 	output                  string
@@ -19,7 +19,7 @@ type kinds struct {
 	ran                     string
 }
 
-// run reads args as the program does.
+// run parses args as the program does.
 func (k *kinds) run(t *testing.T, words string) error {
 	t.Helper()
 	ran := func(c *cli.Context) error {
@@ -53,7 +53,7 @@ func (k *kinds) run(t *testing.T, words string) error {
 	return err
 }
 
-// Of options that say something of the same, the last one wins.
+// If options contradict each other, the last one wins.
 func TestLastSwitchWins(t *testing.T) {
 	for _, c := range []struct {
 		args string
@@ -79,8 +79,7 @@ func TestLastSwitchWins(t *testing.T) {
 	}
 }
 
-// The values of several options are seen once each, in the order in which they
-// stand on the command line.
+// The values of several options are set once each, in the order of the command line.
 func TestRulesInOrder(t *testing.T) {
 	var k kinds
 	if err := k.run(t, "--exclude a,b --include c x -f f --exclude=a,b y --filter g -fh"); err != nil {
@@ -92,8 +91,8 @@ func TestRulesInOrder(t *testing.T) {
 	}
 }
 
-// An option may have a value in one command and none in another: the command's
-// name says which is meant.
+// An option may take a value in one command and none in another: the command's name
+// decides.
 func TestOptionsOfTheCommand(t *testing.T) {
 	for _, c := range []struct{ args, ran, output string }{
 		{"manifest create -o X p", "create p", "X"},
@@ -133,7 +132,7 @@ func TestRefusedOptions(t *testing.T) {
 	}
 }
 
-// Whoever adds an option says under which topic it is found.
+// Every option has a topic.
 func TestEveryOptionHasATopic(t *testing.T) {
 	p, _, _ := newProgram()
 	var check func(commands []*cli.Command)
@@ -150,8 +149,8 @@ func TestEveryOptionHasATopic(t *testing.T) {
 	check(p.app().Commands)
 }
 
-// No two options of a command have the same name, or one the name that turns
-// another one off.
+// No two options of a command have the same name, and no name equals another option's
+// negation.
 func TestOptionNamesAreUnique(t *testing.T) {
 	p, _, _ := newProgram()
 	var check func(commands []*cli.Command)

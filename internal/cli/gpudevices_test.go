@@ -12,7 +12,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// fakeCUDA builds the fake once for all that a test opens.
+// fakeCUDA builds the fake driver once for everything that a test opens.
 func fakeCUDA(t *testing.T) {
 	t.Helper()
 	library, err := gputest.Build(t.TempDir())

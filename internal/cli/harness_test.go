@@ -20,7 +20,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// buffer is written by one goroutine and read by another.
+// buffer can be written by one goroutine while another reads it.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -38,7 +38,7 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// deviceList is a verbs provider of which only the list of devices is asked.
+// deviceList is a verbs provider that only lists devices.
 type deviceList struct {
 	devices []rdma.Device
 	err     error
@@ -66,8 +66,7 @@ func noDevices() *deviceList {
 	return &deviceList{err: &rdma.ProbeError{Reason: rdma.NoDevices, Detail: "the kernel knows no RDMA device", Hint: "plug one in"}}
 }
 
-// softDevice is a verbs provider that is TCP in truth: an RDMA device at
-// 127.0.0.1.
+// softDevice is a verbs provider that uses TCP: an RDMA device at 127.0.0.1.
 type softDevice struct{ rdma.Provider }
 
 func (softDevice) Name() string { return "verbs" }
@@ -75,8 +74,8 @@ func (softDevice) Devices() ([]rdma.Device, error) {
 	return []rdma.Device{{Name: "tcp", Ports: []rdma.Port{{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}}}}, nil
 }
 
-// Listen takes another port where the one wanted, beside the server's own, has gone
-// to some other process of the machine.
+// Listen chooses another port if the wanted one, next to the server's own, is used by
+// another process.
 func (d softDevice) Listen(at netip.AddrPort, w rdma.Wire) (rdma.Listener, error) {
 	l, err := d.Provider.Listen(at, w)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -85,13 +84,13 @@ func (d softDevice) Listen(at netip.AddrPort, w rdma.Wire) (rdma.Listener, error
 	return l, err
 }
 
-// result is what a run of the program came to.
+// result is the result of a run of the program.
 type result struct {
 	code     int
 	out, err string
 }
 
-// onlyKey is an environment of nothing but the tests' key.
+// onlyKey returns an environment with nothing but the tests' key.
 func onlyKey(name string) string {
 	if name == keyFileVariable {
 		return os.Getenv(name)
@@ -99,7 +98,8 @@ func onlyKey(name string) string {
 	return ""
 }
 
-// newProgram is a program on a machine without RDMA, whose output is kept.
+// newProgram returns a program on a machine without RDMA, and the buffers that receive
+// its output.
 func newProgram() (p *program, out, errs *buffer) {
 	out, errs = &buffer{}, &buffer{}
 	return &program{
@@ -125,7 +125,7 @@ func (r result) want(t testing.TB, code int) result {
 	return r
 }
 
-// events decodes what --json wrote.
+// events decodes the output of --json.
 func (r result) events(t testing.TB) []map[string]any {
 	t.Helper()
 	var all []map[string]any
@@ -139,7 +139,7 @@ func (r result) events(t testing.TB) []map[string]any {
 	return all
 }
 
-// event is the only event of a kind.
+// event returns the only event of a kind.
 func (r result) event(t testing.TB, kind string) map[string]any {
 	t.Helper()
 	var found map[string]any
@@ -169,7 +169,8 @@ func (s *testServer) url(path string) string { return "rdma://" + s.addr + "/" +
 var servingLine = regexp.MustCompile(`gdrcp: serving .* on (?:verbs )?tcp (\S+)\n`)
 var verbsLine = regexp.MustCompile(`gdrcp: serving .* on verbs tcp (\S+)\n`)
 
-// startServer runs `gdrcp serve` until the test ends, which it must do well.
+// startServer runs `gdrcp serve` until the test ends. The server must end without an
+// error.
 func startServer(t testing.TB, args ...string) *testServer {
 	t.Helper()
 	return startServerWith(t, noDevices(), args...)
@@ -195,9 +196,9 @@ func startServerWith(t testing.TB, verbs rdma.Provider, args ...string) *testSer
 	return s
 }
 
-// startRDMAServer is a server with softDevice that listens by verbs at the port
-// next to its own, where `--transport verbs` looks: that port may be somebody
-// else's, so that another server is tried.
+// startRDMAServer starts a server with softDevice that listens by verbs at the port
+// after its own, as `--transport verbs` expects. Another process may have that port;
+// then it tries another server.
 func startRDMAServer(t testing.TB, args ...string) *testServer {
 	t.Helper()
 	for range 20 {
@@ -213,7 +214,7 @@ func startRDMAServer(t testing.TB, args ...string) *testServer {
 	return nil
 }
 
-// waitFor waits until pattern has been written, and returns its parts.
+// waitFor waits until pattern has been written, and returns its submatches.
 func waitFor(t testing.TB, b *buffer, pattern *regexp.Regexp) []string {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -225,8 +226,8 @@ func waitFor(t testing.TB, b *buffer, pattern *regexp.Regexp) []string {
 	return nil
 }
 
-// makeFiles writes files below dir: content by path, a path with a slash at the
-// end being a directory.
+// makeFiles writes files below dir. The map has content by path; a path with a final
+// slash is a directory.
 func makeFiles(t testing.TB, dir string, files map[string]string) {
 	t.Helper()
 	for name, content := range files {
@@ -246,8 +247,8 @@ func makeFiles(t testing.TB, dir string, files map[string]string) {
 	}
 }
 
-// listFiles is the reverse of makeFiles, with empty directories only and links
-// as "-> target".
+// listFiles is the reverse of makeFiles. It lists only empty directories, and links as
+// "-> target".
 func listFiles(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	files := make(map[string]string)

@@ -37,8 +37,8 @@ func TestKeyNew(t *testing.T) {
 	}
 }
 
-// The line for a server that is elsewhere goes to standard output, and fits the
-// key that was written.
+// The line for a server elsewhere is printed on standard output, and matches the key
+// that was written.
 func TestKeyNewPrintsTheLine(t *testing.T) {
 	t.Chdir(t.TempDir())
 	r := gdrcp(t, "key", "new", "-", "--root", "/data").want(t, exitOK)
@@ -96,13 +96,13 @@ func TestKeyErrors(t *testing.T) {
 			t.Errorf("%s: it wrote %q and %q", c.args, r.out, r.err)
 		}
 	}
-	// Nothing is left of keys that did not come about.
+	// Failed commands leave no key files.
 	if left, err := filepath.Glob("x*"); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 
-// Whatever goes wrong with a key of a file, its secret is in no text.
+// No error about a key file contains its secret.
 func TestKeysAreNotTold(t *testing.T) {
 	dir := t.TempDir()
 	r := gdrcp(t, "key", "new", "x", "--key-file", dir+"/x", "--access-file", dir+"/access", "--root", "/d").want(t, exitOK)

@@ -9,7 +9,7 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// What rsync 3.5 makes of the same words.
+// The expected values are rsync 3.5's.
 func TestParseRate(t *testing.T) {
 	for _, tc := range []struct {
 		given string
@@ -36,7 +36,7 @@ func TestBadLimits(t *testing.T) {
 	}
 }
 
-// A copy that makes no progress ends after --timeout, though the server is there.
+// A copy without progress ends after --timeout, even if the server is reachable.
 func TestTimeout(t *testing.T) {
 	s := startServer(t, "--bwlimit", "512b")
 	dir := t.TempDir()
@@ -53,18 +53,18 @@ func TestTimeout(t *testing.T) {
 	gdrcp(t, "--timeout", "1.5", dir+"/f", s.url("x")).want(t, exitUsage)
 }
 
-// --max-memory makes the ring as small as it says, or is refused.
+// --max-memory limits the ring, or is refused.
 func TestMaxMemory(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"f": strings.Repeat("x", 3<<20)})
 	for _, tc := range []struct {
 		args  string
-		slots string // of those told with -v, or empty
+		slots string // as printed with -v, or empty
 		code  int
 	}{
 		{"--max-memory 1G", "16 slots of 1MiB", exitOK},
-		{"--max-memory 6M", "4 slots of 1MiB", exitOK}, // a source has one more, and each has a header
+		{"--max-memory 6M", "4 slots of 1MiB", exitOK}, // a source has one more slot, and each has a header
 		{"--max-memory 6M --slots 3", "3 slots of 1MiB", exitOK},
 		{"--max-memory 6M --chunk-size 2M", "1 slot of 2MiB", exitOK},
 		{"--max-memory 2M", "", exitUsage},
@@ -86,8 +86,8 @@ func TestMaxMemory(t *testing.T) {
 	}
 }
 
-// --max-size and --min-size leave to the destination what rsync leaves to it, and have
-// --delete leave that alone, too.
+// --max-size and --min-size skip the same files as rsync, and --delete does not delete
+// those either.
 func TestSizesOfFiles(t *testing.T) {
 	rsync := rsyncHere(t)
 	s := startServer(t)
@@ -114,7 +114,7 @@ func TestSizesOfFiles(t *testing.T) {
 		if !rdmatest.Picked(t, options) {
 			continue
 		}
-		// A file that is there already stays, with other bytes.
+		// An existing file is not changed.
 		before := map[string]string{"big": "old", "1": "old and longer", "gone": "g"}
 		name := "case" + string(rune('a'+i))
 		theirs, ours, pushed := dir+"/theirs"+name, dir+"/ours"+name, s.root+"/"+name
@@ -138,7 +138,7 @@ func TestSizesOfFiles(t *testing.T) {
 	}
 }
 
-// What the options leave out is told as kept only where something is there.
+// Skipped entries are reported as kept only if they exist at the destination.
 func TestLeftOutIsNotKept(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()

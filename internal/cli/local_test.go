@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Between two places of this machine trees, single files and several sources are
-// copied, named as the user names them, and no key is needed.
+// Trees, single files and several sources can be copied within this machine, under the
+// names that the user gives, without a key.
 func TestCopyOnThisMachine(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -50,11 +50,11 @@ func TestCopyOnThisMachine(t *testing.T) {
 	wantFiles(t, "real", map[string]string{"a": "one", "c": "two", "x": "one"})
 }
 
-// wantFiles fails the test unless a directory has just these, see listFiles.
+// wantFiles fails the test unless a directory has exactly these files, see listFiles.
 func wantFiles(t *testing.T, dir string, want map[string]string) {
 	t.Helper()
 	got := listFiles(t, dir+"/")
-	delete(got, "./") // of dir itself
+	delete(got, "./") // dir itself
 	for name, text := range want {
 		if got[name] != text {
 			t.Errorf("%s/%s is %q, want %q", dir, name, got[name], text)
@@ -65,8 +65,8 @@ func wantFiles(t *testing.T, dir string, want map[string]string) {
 	}
 }
 
-// What cannot be copied on this machine is told in one line, once, with the exit
-// code that a copy with a server has, and changes nothing.
+// An impossible copy within this machine prints one error line, has the same exit code
+// as a copy with a server, and changes nothing.
 func TestCopyOnThisMachineRefused(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -91,7 +91,7 @@ func TestCopyOnThisMachineRefused(t *testing.T) {
 		"a .":                   {exitError, "a and a are the same file"},
 		"-u a dl/":              {exitError, "a and dl/a are the same file"},
 		"none e":                {exitError, `"none": no such file or directory`},
-		"help e":                {exitError, `"help": no such file or directory`}, // e is no command
+		"help e":                {exitError, `"help": no such file or directory`}, // e is not a command
 		"d x":                   {exitError, `"d" is a directory (-r copies directories)`},
 		"a none/x":              {exitError, `open destination "none/x": the directory "none" does not exist: make it first`},
 		"-r d a":                {exitError, `copy a directory to "a": not a directory`},
@@ -122,8 +122,8 @@ func TestCopyOnThisMachineRefused(t *testing.T) {
 	wantFiles(t, "d/copy", map[string]string{"a": "one", "d/in": "two", "d/a": "one", "e/a": "three"})
 }
 
-// Of several sources one that is the same file as its destination fails alone, by
-// whichever name it is that, and the others are copied, as cp(1) does it.
+// If one of several sources is the same file as its destination, under any name, only
+// that one fails and the others are copied, as with cp(1).
 func TestCopyOnThisMachineOfOneThatIsTheSame(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -148,7 +148,7 @@ func TestCopyOnThisMachineOfOneThatIsTheSame(t *testing.T) {
 		t.Errorf("it wrote\n%s", r.err)
 	}
 	wantFiles(t, "d", map[string]string{"a": "one", "b": "two", "c": "three", "l": "-> ../b", "sub/x": "x"})
-	// A link is not put in the place of the file that it leads to, and -n says so, too.
+	// A link does not replace its own target, and -n reports that, too.
 	for _, dry := range []string{"-n", "--no-n"} {
 		r = gdrcp(t, dry, "--json", "-rl", "l", "s", "d").want(t, exitPartial)
 		for _, e := range r.events(t) {
@@ -166,7 +166,7 @@ func TestCopyOnThisMachineOfOneThatIsTheSame(t *testing.T) {
 	}
 }
 
-// A directory for partial files is not made in a source, which would change.
+// No directory for partial files is created in a source, because that would change it.
 func TestPartialDirInALocalSource(t *testing.T) {
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"s/a": "one", "s/d/b": "two", "s/there/": "", "f": "three"})
@@ -187,7 +187,7 @@ func TestPartialDirInALocalSource(t *testing.T) {
 	gdrcp(t, "--partial-dir", dir+"/s/there", dir+"/s/a", dir+"/to/").want(t, exitOK)
 }
 
-// One process did both, so it knows how files were written, too.
+// One process is both ends, so it also knows how files were written.
 func TestCopyOnThisMachineTellsBothEnds(t *testing.T) {
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"a": strings.Repeat("x", 5000)})
@@ -199,21 +199,21 @@ func TestCopyOnThisMachineTellsBothEnds(t *testing.T) {
 	}
 }
 
-// Two ends in one process are never too silent for each other: when the process is
-// stopped and goes on, neither has died.
+// Two ends in one process never time out for silence: after the process was stopped and
+// continued, both still exist.
 func TestCopyOnThisMachineAfterAPause(t *testing.T) {
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"a": strings.Repeat("x", 3<<20)})
 	p, _, errs := newProgram()
 	p.timeouts = xfer.Timeouts{Handshake: 10 * time.Second, Heartbeat: 300 * time.Millisecond, Silence: 50 * time.Millisecond, Linger: time.Second}
-	// A chunk every half a second or so.
+	// It sends one chunk every half a second or so.
 	args := []string{"gdrcp", "--slots", "1", "--bwlimit", "2M", dir + "/a", dir + "/b"}
 	if code := p.run(t.Context(), args); code != exitOK {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }
 
-// More processors move more chunks side by side, and the user may say otherwise.
+// More processors move more chunks in parallel; an option overrides that.
 func TestQueuePairsOnThisMachine(t *testing.T) {
 	for processors, want := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 7: 3, 8: 4, 192: 4} {
 		if got := localQueuePairs(processors); got != want {
@@ -239,8 +239,8 @@ func TestQueuePairsOnThisMachine(t *testing.T) {
 	}
 }
 
-// TestUnkeptAttributesAreTold: a time that cannot be sent costs no file. A line, an event and the
-// log show it, also with -q; the exit code is 3.
+// TestUnkeptAttributesAreTold: a time that cannot be sent does not prevent the copy of
+// its file. A line, an event and the log report it, also with -q; the exit code is 3.
 func TestUnkeptAttributesAreTold(t *testing.T) {
 	t.Chdir(t.TempDir())
 	makeFiles(t, ".", map[string]string{"src/a": "one", "src/b": "two"})

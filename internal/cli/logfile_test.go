@@ -11,10 +11,10 @@ import (
 	"gdrcp/chunker"
 )
 
-// logLine is what every line of a log begins with.
+// logLine matches the beginning of each line of a log.
 var logLine = regexp.MustCompile(`^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(\d+)\] (.*)$`)
 
-// logged reads a log and takes time and process off its lines.
+// logged reads a log and strips time and process from its lines.
 func logged(t *testing.T, name string) (lines []string) {
 	t.Helper()
 	text, err := os.ReadFile(name)
@@ -45,8 +45,8 @@ func wantLog(t *testing.T, name string, patterns ...string) {
 	}
 }
 
-// A log has a line for every entry and for how the copy went, whatever is told
-// elsewhere, and copies append to it.
+// A log has a line for every entry and for the result of the copy, whatever else is
+// printed. Copies append to it.
 func TestLogFile(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -67,8 +67,8 @@ func TestLogFile(t *testing.T) {
 	wantLog(t, log, append(first, `copy .*/t/a to rdma://.*/y/`, `connected to .*`, `failed .*/t/a to rdma://.*/y/a: .*"a": is a directory`, `total: 0 files, .*, nothing to verify; 1 failed \(exit code 3\)`, `copy .*/none to .*/z`, `error: .*none.*no such file.* \(exit code 1\)`)...)
 }
 
-// A log that cannot be written is told once, and is an error where nothing
-// worse is; one that cannot be opened is one before anything is connected.
+// An error of writing the log is reported once, and fails the copy if no other error is
+// worse. A log that cannot be opened fails the copy before it connects.
 func TestLogThatCannotBeWritten(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -96,7 +96,7 @@ func TestLogThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// What is kept, deleted, or would be is in the log too.
+// The log also lists what was kept or deleted, or would be.
 func TestLogOfWhatIsThere(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -122,8 +122,8 @@ func TestLogOfWhatIsThere(t *testing.T) {
 	}
 }
 
-// What a copy left undone is in the log, too: a tree that does not appear, and what was to
-// be deleted.
+// The log also lists what a copy left undone: a tree that did not appear, and entries
+// that should have been deleted.
 func TestLogOfWhatIsUndone(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -146,8 +146,8 @@ func TestLogOfWhatIsUndone(t *testing.T) {
 	}
 }
 
-// Every line of an entry says where it was and where it went, in full, whichever way
-// the copy goes and whatever its ends were called.
+// Every line about an entry has its full paths at the source and the destination, for
+// each direction and each form of the operands.
 func TestLogNamesFullPaths(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -157,7 +157,7 @@ func TestLogNamesFullPaths(t *testing.T) {
 	url := func(path string) string { return "rdma://" + s.addr + path }
 	for _, c := range []struct {
 		args string
-		want string // a line of an entry
+		want string // a line about an entry
 	}{
 		{"-r t URL/new", dir + "/t/t to " + url("/new/t") + ", 1"},
 		{"-r t URL/in", dir + "/t/t to " + url("/in/t/t") + ", 1"},

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// rootIn is the root that a text tells, with its algorithm.
+// rootIn returns the root in a text, with its algorithm.
 func rootIn(t *testing.T, text string) string {
 	t.Helper()
 	m := regexp.MustCompile(`root (\w+ [0-9a-f]{64})`).FindStringSubmatch(text)
@@ -32,12 +32,12 @@ func TestManifestOfACopy(t *testing.T) {
 		if rootIn(t, r.err) != rootIn(t, pushed.err) || r.out != "" || !strings.HasPrefix(r.err, "verified 4 files, 2 directories, 2.3 MiB: ") {
 			t.Errorf("%s: it wrote %q and %q", hash, r.out, r.err)
 		}
-		// The copy meets its own manifest, there and back.
+		// The copy matches its own manifest in both directions.
 		gdrcp(t, "-r", "--manifest", dir+"/copied", s.url(hash), dir+"/back-"+hash).want(t, exitOK)
 	}
 }
 
-// Different entries are shown differently.
+// Different entries print differently.
 func TestShownNamesAreUnambiguous(t *testing.T) {
 	dir := t.TempDir()
 	makeFiles(t, dir+"/t", map[string]string{"a\nb": "", `a\nb`: "", "c d": "", "plain": ""})
@@ -109,7 +109,7 @@ func TestManifestVerifyNamesWhatDiffers(t *testing.T) {
 	if e := r.event(t, "verified"); e["bad"] != 3.0 || e["missing"] != 1.0 || e["extra"] != 1.0 || e["files"] != 1.0 {
 		t.Errorf("event %v", e)
 	}
-	// Against itself anew, diff tells the same.
+	// diff against a manifest of the current tree prints the same.
 	gdrcp(t, "manifest", "create", dir+"/t", "-o", dir+"/n").want(t, exitOK)
 	r = gdrcp(t, "manifest", "diff", dir+"/m.zst", dir+"/n").want(t, exitIntegrity)
 	for _, line := range []string{`+ "extra"`, `- "gone"`, `~ "big": content,mtime, bytes 1048576-2097151`, `~ "gro\nwn": size,content,mtime, size 1 and 2, bytes 0-1`} {
@@ -174,8 +174,8 @@ func TestUnwritableManifest(t *testing.T) {
 	}
 }
 
-// Rules leave out of a manifest what they leave out of a copy, and of a
-// verification what they name, in the tree and in the manifest.
+// Rules exclude the same entries from a manifest as from a copy. In a verification they
+// exclude entries of both the tree and the manifest.
 func TestManifestRules(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -193,7 +193,7 @@ func TestManifestRules(t *testing.T) {
 		if rootIn(t, copied.err) != rootIn(t, created.err) || rootIn(t, created.err) == rootIn(t, all.err) {
 			t.Errorf("%q: the copy\n%sthe manifest\n%s", rules, copied.err, created.err)
 		}
-		// What is left out is neither extra nor missing.
+		// Excluded entries are neither extra nor missing.
 		r := gdrcp(t, append(args, "verify", dir+"/some.m", dir+"/t")...).want(t, exitOK)
 		if rootIn(t, r.err) != rootIn(t, created.err) {
 			t.Errorf("%q: verified\n%s", rules, r.err)
@@ -207,13 +207,13 @@ func TestManifestRules(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// What is not left out still counts.
+	// Other entries still count.
 	makeFiles(t, dir, map[string]string{"t/a": "Z", "t/no-d/new": "", "t/x.o": "Z"})
 	r := gdrcp(t, "manifest", "verify", "--json", "--exclude", "*.o", "--exclude", "no", dir+"/all.m", dir+"/t").want(t, exitIntegrity)
 	if v := r.event(t, "verified"); v["bad"] != 1.0 || v["extra"] != 1.0 || v["missing"] != 0.0 || v["left_out"] != 6.0 {
 		t.Errorf("it found %v", v)
 	}
-	// A single file has whatever name it has.
+	// A single file may have any name.
 	gdrcp(t, "manifest", "create", dir+"/all/a", "-o", dir+"/a.m").want(t, exitOK)
 	gdrcp(t, "manifest", "verify", "--exclude", "a", dir+"/a.m", dir+"/all/a").want(t, exitOK)
 	p, _, errs := newProgram()
@@ -223,8 +223,8 @@ func TestManifestRules(t *testing.T) {
 	}
 }
 
-// A manifest by a list of names is that of a copy by the list, here and of another
-// host, whatever the names are.
+// A manifest with a list of names equals that of a copy with the list, here and on
+// another host, for any names.
 func TestManifestOfAList(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -263,7 +263,7 @@ func TestManifestOfAList(t *testing.T) {
 	}
 }
 
-// A manifest that cannot be made is told by the name that it was to have.
+// The error for a manifest that cannot be created has the manifest's name.
 func TestManifestInNoDirectory(t *testing.T) {
 	dir := t.TempDir()
 	r := gdrcp(t, "manifest", "create", "-o", dir+"/none/x", dir).want(t, exitError)

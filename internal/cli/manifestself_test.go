@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A manifest that a shell writes into the tree that it is of, or reads from there, is no
-// part of that tree.
+// A manifest that the shell writes into its own tree, or reads from there, is not part
+// of that tree.
 func TestManifestOnStandardStreamsInItsTree(t *testing.T) {
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"a": "A"})
@@ -32,7 +32,8 @@ func TestManifestOnStandardStreamsInItsTree(t *testing.T) {
 	}
 }
 
-// A tree that holds its manifest is copied by it: the manifest cannot have its own digest.
+// A tree that contains its manifest can be copied with --manifest, although the
+// manifest cannot contain its own digest.
 func TestCopyByTheManifestInItsTree(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -45,7 +46,7 @@ func TestCopyByTheManifestInItsTree(t *testing.T) {
 	wantFiles(t, "d", map[string]string{"a": "one", "d/b": "two"})
 }
 
-// A manifest never takes the place of what the same command copies or reads.
+// A manifest never replaces a file that the same command copies or reads.
 func TestManifestReplacesNothingOfItsCopy(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -61,7 +62,7 @@ func TestManifestReplacesNothingOfItsCopy(t *testing.T) {
 	if strings.Contains(r.out, "sums") {
 		t.Errorf("the manifest lists itself: %s", r.out)
 	}
-	gdrcp(t, "-a", "s/.", "d", "--manifest", "d/sums").want(t, exitIntegrity) // of the file that it lacks
+	gdrcp(t, "-a", "s/.", "d", "--manifest", "d/sums").want(t, exitIntegrity) // because of the missing file
 	gdrcp(t, "-a", "s/x", "d", "--write-manifest", "d/m").want(t, exitOK)
 	before := listFiles(t, dir)
 	for args, code := range map[string]int{

@@ -8,14 +8,14 @@ import (
 	"gdrcp/xfer"
 )
 
-// The rate is that of the last seconds, and one clock runs from the beginning,
-// also when the total becomes known.
+// The rate is that of the last seconds. The clock runs from the beginning, even when
+// the total becomes known.
 func TestMeter(t *testing.T) {
 	const mib = 1 << 20
 	start := time.Unix(1000, 0)
 	m := newMeter(start)
 	var r reading
-	for tenth := range 201 { // 20 s at 10 MiB/s, none known before the end
+	for tenth := range 201 { // 20 s at 10 MiB/s; the total is known only at the end
 		at := start.Add(time.Duration(tenth) * 100 * time.Millisecond)
 		r = m.read(xfer.Progress{Bytes: int64(tenth) * mib, MovedBytes: int64(tenth) * mib, Files: 3, TotalKnown: tenth > 100, TotalBytes: 400 * mib}, at)
 		if tenth > 0 && (r.bytesPerSecond < 9.9*mib || r.bytesPerSecond > 10.1*mib) {
@@ -39,8 +39,8 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// The rate of a later try has neither the time without a connection in it nor what is
-// found to be there.
+// The rate of a later attempt includes neither the time without a connection nor data
+// that had already arrived.
 func TestMeterOfALaterTry(t *testing.T) {
 	const mib = 1 << 20
 	start := time.Unix(1000, 0)

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// intoFull runs the program with a standard output that takes nothing.
+// intoFull runs the program with a standard output on which every write fails.
 func intoFull(t *testing.T, args ...string) result {
 	t.Helper()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -29,7 +29,7 @@ func intoFull(t *testing.T, args ...string) result {
 	return result{code: p.run(t.Context(), append([]string{"gdrcp"}, args...)), err: errs.String()}
 }
 
-// A standard error that takes nothing ends no copy, and is told by the exit code.
+// A full standard error does not end a copy, but changes the exit code.
 func TestFullStandardError(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -44,7 +44,7 @@ func TestFullStandardError(t *testing.T) {
 		code int
 	}{
 		{[]string{dir + "/a", s.url("a")}, exitError},
-		{[]string{"-q", dir + "/a", s.url("quiet")}, exitOK}, // has nothing to tell
+		{[]string{"-q", dir + "/a", s.url("quiet")}, exitOK}, // has nothing to print
 		{[]string{dir + "/a", dir + "/none", s.url("")}, exitPartial},
 	} {
 		p, _, _ := newProgram()
@@ -58,7 +58,7 @@ func TestFullStandardError(t *testing.T) {
 	}
 }
 
-// failsOnce takes all but its second write.
+// failsOnce fails its second write.
 type failsOnce struct {
 	strings.Builder
 	writes int
@@ -71,7 +71,7 @@ func (f *failsOnce) Write(b []byte) (int, error) {
 	return f.Builder.Write(b)
 }
 
-// A log goes on when the disk has room again; a list has no gap.
+// A log continues when the disk has room again; a list does not continue after a gap.
 func TestOutputAfterAnError(t *testing.T) {
 	for resumes, want := range map[bool]string{true: "acd", false: "a"} {
 		f := &failsOnce{}
@@ -85,8 +85,7 @@ func TestOutputAfterAnError(t *testing.T) {
 	}
 }
 
-// What standard output did not take is an error, told once, and does not hide
-// a worse one.
+// A failed write to standard output is reported once, and does not hide a worse error.
 func TestFullStandardOutput(t *testing.T) {
 	const line = "write standard output: no space left on device\n"
 	s := startServer(t)
@@ -115,8 +114,8 @@ func TestFullStandardOutput(t *testing.T) {
 	}
 }
 
-// lateFile is a file of a file system that takes all that is written, and says only
-// when it is closed that it had no room for it, as an NFS server of a quota does.
+// lateFile is a file that accepts all writes but reports on close that there was no
+// room, like a file on NFS with a quota.
 type lateFile struct {
 	fs.Inode
 	full  atomic.Bool
@@ -139,7 +138,7 @@ func (f *lateFile) Flush(context.Context, fs.FileHandle) syscall.Errno {
 	return 0
 }
 
-// lateDisk mounts a lateFile until the test ends, and returns where it is.
+// lateDisk mounts a lateFile until the test ends, and returns its name.
 func lateDisk(t *testing.T) (f *lateFile, name string) {
 	t.Helper()
 	f = &lateFile{}
@@ -150,9 +149,8 @@ func lateDisk(t *testing.T) (f *lateFile, name string) {
 	return f, dir + "/out"
 }
 
-// What a file system says of standard output only when that is closed is an error like
-// others, told once, and nothing is said of what was to be there; so with standard
-// error, by the exit code.
+// If closing standard output fails, that is reported once like other errors, and no
+// success is reported. If closing standard error fails, the exit code shows it.
 func TestOutputThatIsLostWhenItIsClosed(t *testing.T) {
 	late, name := lateDisk(t)
 	dir := t.TempDir()
@@ -169,7 +167,7 @@ func TestOutputThatIsLostWhenItIsClosed(t *testing.T) {
 			p.stdout, p.stderr = errs, f
 		}
 		code = p.run(t.Context(), append([]string{"gdrcp"}, args...))
-		_ = f.Close() // says the same again
+		_ = f.Close() // returns the same error again
 		return code, errs.String()
 	}
 	for _, args := range [][]string{{"manifest", "create", dir + "/t"}, {"manifest", "show", dir + "/m"}, {"--version"}, {"--json", "-r", dir + "/t", dir + "/copy"}} {

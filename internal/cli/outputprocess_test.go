@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// unread is the writing end of a pipe that nobody reads.
+// unread returns the writing end of a pipe that nobody reads.
 func unread(t *testing.T) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -26,8 +26,8 @@ func unread(t *testing.T) *os.File {
 	return w
 }
 
-// codeIn runs a process to its end, within a time in which nothing needs to hang,
-// and returns its exit code; -1 where a signal ended it.
+// codeIn runs a process to its end, with a time limit, and returns its exit code, or -1
+// if a signal ended it.
 func codeIn(t *testing.T, cmd *exec.Cmd) int {
 	t.Helper()
 	timer := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
@@ -38,8 +38,8 @@ func codeIn(t *testing.T, cmd *exec.Cmd) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// A server goes on when nobody reads its log any more, and its exit code tells
-// that there was one.
+// A server continues after the reader of its log has left, and its exit code reports
+// the lost lines.
 func TestServerOutlivesWhoReadsItsLog(t *testing.T) {
 	cmd, _ := process(t, "serve", "--root", t.TempDir(), "--listen", "127.0.0.1:0")
 	log, theirs, err := os.Pipe()
@@ -71,8 +71,8 @@ func TestServerOutlivesWhoReadsItsLog(t *testing.T) {
 	}
 }
 
-// A copy goes on when nobody reads what it tells, and says at the end, as well
-// as it can, that not all of it was written.
+// A copy continues after the reader of its output has left, and reports at the end, as
+// far as possible, that output was lost.
 func TestCopyOutlivesItsReader(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -103,8 +103,8 @@ func TestCopyOutlivesItsReader(t *testing.T) {
 	}
 }
 
-// What does nothing but print ends when nobody reads it, and says nothing: also
-// where there would be more to come.
+// A command that only prints ends without a message when its reader leaves, even if
+// there is more to print.
 func TestPrintingEndsWithItsReader(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -160,7 +160,7 @@ func TestPrintingEndsWithItsReader(t *testing.T) {
 	}
 }
 
-// What gdrcp starts dies by SIGPIPE as programs do.
+// Programs that gdrcp starts die by SIGPIPE as usual.
 func TestChildrenHeedSIGPIPE(t *testing.T) {
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"a": "A"})
@@ -178,8 +178,8 @@ func TestChildrenHeedSIGPIPE(t *testing.T) {
 	}
 }
 
-// Standard input and output that are closed are not empty, and do not take
-// everything: /dev/null is and does, however it was opened.
+// Closed standard input and output do not act like /dev/null. If /dev/null was opened,
+// in any way, it is used as usual.
 func TestClosedDescriptors(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -194,7 +194,7 @@ func TestClosedDescriptors(t *testing.T) {
 		return codeIn(t, cmd), errs.String()
 	}
 	_, doubt := run("0<>/dev/null", "-q", "-", s.url("doubt"))
-	certain := doubt == "" // see package inherited, which has tests of it
+	certain := doubt == "" // see package inherited, which tests it
 	const noIn, noOut = "open standard input: it is closed", "open standard output: it is closed"
 	const lost = "write standard output: it is closed\n$"
 	for _, c := range []struct {
@@ -202,7 +202,7 @@ func TestClosedDescriptors(t *testing.T) {
 		args     []string
 		code     int
 		says     string
-		unsure   bool // noticed without C code, too
+		unsure   bool // detected without C code, too
 	}{
 		{"<&-", []string{"-", s.url("new")}, exitError, noIn, true},
 		{"<&-", []string{"-", "host:new", "-e", "false"}, exitError, noIn, true},

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fillPipe writes to a pipe, or a FIFO, until it takes no more.
+// fillPipe writes to a pipe or a FIFO until it is full.
 func fillPipe(t *testing.T, name string) (bytes int) {
 	t.Helper()
 	fd, err := unix.Open(name, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -43,12 +43,12 @@ func fillPipe(t *testing.T, name string) (bytes int) {
 	return bytes
 }
 
-// stalledPipe is a pipe that is full.
+// stalledPipe is a full pipe.
 type stalledPipe struct {
 	*os.File
-	began chan struct{} // closed when more is to be written
+	began chan struct{} // closed when there is more to write
 	once  sync.Once
-	read  func() []byte // what was written, once the pipe was read to its end
+	read  func() []byte // returns what was written after the pipe was read to its end
 }
 
 func newStalledPipe(t *testing.T) *stalledPipe {
@@ -73,7 +73,7 @@ func (s *stalledPipe) Write(b []byte) (int, error) {
 	return s.File.Write(b)
 }
 
-// codeWhenDone waits for the exit code of a program that need not hang.
+// codeWhenDone waits, with a time limit, for the exit code of a program.
 func codeWhenDone(t *testing.T, code <-chan int) int {
 	t.Helper()
 	select {
@@ -85,8 +85,7 @@ func codeWhenDone(t *testing.T, code <-chan int) int {
 	}
 }
 
-// Who does not read what a copy tells does not keep ^C from ending it, nor the other end
-// from hearing of that.
+// If nobody reads a copy's output, ^C still ends it, and the peer is still informed.
 func TestInterruptedWhileNobodyReads(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -138,8 +137,8 @@ func TestInterruptedWhileNobodyReads(t *testing.T) {
 	}
 }
 
-// A copy does not wait for who reads what it tells for longer than half of --timeout, and
-// its exit code says that not all of it was read.
+// A copy waits for the reader of its output for at most half of --timeout, and its exit
+// code reports that output was lost.
 func TestCopyWhileNobodyReads(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -170,7 +169,7 @@ func TestCopyWhileNobodyReads(t *testing.T) {
 	}
 }
 
-// A reader that is slow misses nothing, and gets everything in order.
+// A slow reader gets everything, in order.
 func TestSlowReaderMissesNothing(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -205,7 +204,7 @@ func TestSlowReaderMissesNothing(t *testing.T) {
 	}
 }
 
-// gate takes nothing until it is opened.
+// gate accepts nothing until it is opened.
 type gate struct {
 	opened chan struct{}
 	buffer
@@ -216,7 +215,8 @@ func (g *gate) Write(b []byte) (int, error) {
 	return g.buffer.Write(b)
 }
 
-// A write waits for its reader until the program is to end, and then for a while.
+// A write waits for its reader until the program is about to end, and then for a
+// limited time.
 func TestWriteThatNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ending := make(chan struct{})
@@ -239,8 +239,9 @@ func TestWriteThatNobodyReads(t *testing.T) {
 	})
 }
 
-// An output that nobody reads holds nobody up for longer than its patience, keeps as much as
-// it may, tells where lines are missing, and how many, and keeps that as its error.
+// An output that nobody reads blocks writers for at most its patience, keeps as much
+// text as it may, reports where lines are missing and how many, and keeps that as its
+// error.
 func TestLogThatNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &gate{opened: make(chan struct{})}
@@ -264,7 +265,7 @@ func TestLogThatNobodyReads(t *testing.T) {
 		if want := fmt.Sprintf("gdrcp: the log lacks %d lines here, because nobody read it\n", written-kept); string(rest) != want || kept != outputBytes/len(line(0)) {
 			t.Errorf("%d lines were kept, and then it wrote %.200q, want %q", kept, rest, want)
 		}
-		// The reader has come back: what is read is written when Write returns.
+		// The reader has come back: text is written before Write returns.
 		_, _ = o.Write([]byte("last\n"))
 		if !strings.HasSuffix(g.String(), "\nlast\n") {
 			t.Error("the last line is not written")
@@ -272,7 +273,7 @@ func TestLogThatNobodyReads(t *testing.T) {
 	})
 }
 
-// A server whose log nobody reads serves others, and ends by a signal.
+// A server whose log nobody reads still serves clients, and ends by a signal.
 func TestServerWhoseLogNobodyReads(t *testing.T) {
 	cmd, _ := process(t, "serve", "--root", t.TempDir(), "--listen", "127.0.0.1:0", "--max-sessions", "1")
 	log, theirs, err := os.Pipe()
@@ -305,7 +306,7 @@ func TestServerWhoseLogNobodyReads(t *testing.T) {
 		_ = cmd.Wait()
 		code <- cmd.ProcessState.ExitCode()
 	}()
-	if c := codeWhenDone(t, code); c != exitError { // its log is not complete
+	if c := codeWhenDone(t, code); c != exitError { // its log is incomplete
 		t.Errorf("it ended with %v", cmd.ProcessState)
 	}
 }

@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What gives programs rights leaves a served root only for a key that says so, and is kept by a
-// client of a server only if its user asks for it. Set-ID bits of directories lend nothing.
+// Attributes that give programs privileges leave a served root only if the key permits
+// it, and a client keeps them only if its user asks for that. Set-ID bits of
+// directories give no privileges.
 func TestPrivilegedAttributes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root has attributes of the namespace trusted")
@@ -43,7 +44,7 @@ func TestPrivilegedAttributes(t *testing.T) {
 		{"all", []string{"--privileged"}, true, 0o4755},
 	} {
 		dst := t.TempDir()
-		for range 2 { // a file that is there is brought up to date in the same way
+		for range 2 { // an existing file is updated in the same way
 			gdrcp(t, append(append([]string{"-aX", "--key-file", c.key(k.key)}, k.options...), s.url("."), dst)...).want(t, exitOK)
 			var f, d unix.Stat_t
 			if err := unix.Stat(dst+"/name", &f); err != nil {
@@ -59,7 +60,7 @@ func TestPrivilegedAttributes(t *testing.T) {
 			}
 		}
 	}
-	// A host that its user logs in to is trusted.
+	// A host that the user logs in to is trusted.
 	dst := t.TempDir()
 	gdrcp(t, "-aX", roots["plain"]+"/.", dst).want(t, exitOK)
 	if _, err := unix.Getxattr(dst+"/name", "trusted.t", nil); err != nil {

@@ -40,8 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(withKey(m.Run))
 }
 
-// withKey runs tests with a key in the environment, which all that they start
-// share.
+// withKey runs tests with a key in the environment, which their child processes share.
 func withKey(run func() int) int {
 	dir, err := os.MkdirTemp("", "gdrcp-key-")
 	if err != nil {
@@ -61,7 +60,7 @@ func withKey(run func() int) int {
 	return run()
 }
 
-// process is a gdrcp of its own.
+// process returns a gdrcp in its own process.
 func process(t *testing.T, args ...string) (cmd *exec.Cmd, errs *buffer) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -81,7 +80,7 @@ func process(t *testing.T, args ...string) (cmd *exec.Cmd, errs *buffer) {
 	return cmd, errs
 }
 
-// A server stops well on SIGTERM and on ^C, also while a client is connected.
+// A server ends cleanly on SIGTERM and on ^C, even while a client is connected.
 func TestServerStopsOnSignals(t *testing.T) {
 	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
 		cmd, errs := process(t, "serve", "--root", t.TempDir(), "--listen", "127.0.0.1:0")
@@ -101,7 +100,7 @@ func TestServerStopsOnSignals(t *testing.T) {
 	}
 }
 
-// Keys are in memory, and no crash writes them to a disk unless that is wanted.
+// Keys are in memory, so no core dump is written unless the user asks for one.
 func TestNoCoreDumps(t *testing.T) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_CORE, &limit); err != nil {
@@ -126,8 +125,8 @@ func TestNoCoreDumps(t *testing.T) {
 	}
 }
 
-// A server outlives its terminal, under nohup or not: SIGHUP makes it read its
-// keys anew.
+// A server outlives its terminal, with or without nohup: SIGHUP makes it reload its
+// keys.
 func TestHangup(t *testing.T) {
 	for _, nohup := range []bool{false, true} {
 		if nohup && !signal.Ignored(syscall.SIGHUP) {
@@ -157,7 +156,7 @@ func TestHangup(t *testing.T) {
 	}
 }
 
-// A copy ends when its terminal goes away, but not under nohup.
+// A copy ends when its terminal goes away, unless it runs under nohup.
 func TestHangupOfACopy(t *testing.T) {
 	if signal.Ignored(syscall.SIGHUP) {
 		t.Skip("SIGHUP is ignored here: the copy would inherit that")
@@ -178,8 +177,8 @@ func TestHangupOfACopy(t *testing.T) {
 	}
 }
 
-// A copy that is interrupted says so, has its own exit code, and leaves nothing
-// under the final name, whatever the peer does. The same command goes on.
+// An interrupted copy reports that, has its own exit code, and leaves nothing under the
+// final name, whatever the peer does. The same command resumes it.
 func TestInterruptedCopy(t *testing.T) {
 	root, dir := t.TempDir(), t.TempDir()
 	makeFiles(t, dir, map[string]string{"huge": strings.Repeat("0123456789abcdef", 16<<20)})
@@ -188,7 +187,7 @@ func TestInterruptedCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := "rdma://" + waitFor(t, serverErrs, servingLine)[1] + "/huge"
-	// So slowly that it is under way when both get their signals.
+	// It is slow enough to be in progress when both receive their signals.
 	client, errs := process(t, "--transport", "tcp", "--bwlimit", "4M", "-v", dir+"/huge", url)
 	if err := client.Start(); err != nil {
 		t.Fatal(err)
@@ -224,7 +223,7 @@ func TestInterruptedCopy(t *testing.T) {
 	}
 }
 
-// Standard output and the exit code are those of the program.
+// A process has the program's standard output and exit code.
 func TestProcess(t *testing.T) {
 	cmd, errs := process(t, "--version")
 	var out bytes.Buffer
@@ -238,7 +237,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// Whether --json is asked for is known also where the options cannot be read.
+// --json is detected even if the options cannot be parsed.
 func TestAsksJSON(t *testing.T) {
 	for line, want := range map[string]bool{
 		"--json": true, "-json a": true, "a --json=true": true, "--json=1": true, "--json=false": false, "--json=x": false,

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal makes a terminal and collects what is written to it.
+// openTerminal makes a terminal and collects its output.
 func openTerminal(t *testing.T) (tty *os.File, screen *buffer) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -78,15 +78,15 @@ func TestLineOfProgressOnATerminal(t *testing.T) {
 			t.Errorf("%q is not on the screen: %q", want, screen)
 		}
 	}
-	// The line stands alone: the progress was wiped before it.
+	// The line is separate: the progress was wiped before it.
 	before, _, _ := strings.Cut(screen.String(), "a line")
 	if wiped := before[strings.LastIndexByte(before[:len(before)-1], '\r')+1:]; strings.TrimSpace(strings.Trim(wiped, "\r")) != "" {
 		t.Errorf("before the line there is %q", wiped)
 	}
 }
 
-// A copy whose standard error is a terminal leaves its last line there, and one
-// whose is not draws nothing.
+// A copy with a terminal as standard error leaves its last line there. Without a
+// terminal it draws nothing.
 func TestCopyOnATerminal(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -103,15 +103,15 @@ func TestCopyOnATerminal(t *testing.T) {
 	}
 }
 
-// begun is the tally of a copy that stands still.
+// begun is the tally of a copy that does not move.
 type begun struct{}
 
 func (begun) Read() xfer.Progress {
 	return xfer.Progress{Bytes: 3, Files: 1, TotalBytes: 4, MovedBytes: 3}
 }
 
-// Where no terminal is --progress gives a line every 10 seconds, and --json an
-// event every second.
+// Without a terminal, --progress prints a line every 10 seconds, and --json an event
+// every second.
 func TestProgressWithoutATerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lines, out := &buffer{}, &buffer{}
@@ -146,7 +146,7 @@ func TestProgressWithoutATerminal(t *testing.T) {
 	})
 }
 
-// The events of a copy say how far it is.
+// The events of a copy report its progress.
 func TestProgressEvents(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()

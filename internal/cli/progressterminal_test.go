@@ -18,13 +18,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// frames is what was shown on the last line of a terminal, one after the other.
+// frames returns the successive contents of the last line of a terminal.
 func frames(t *testing.T, screen string, columns int) []string {
 	t.Helper()
 	all := strings.FieldsFunc(screen, func(r rune) bool { return r == '\r' || r == '\n' })
 	var shown []string
 	for _, f := range all {
-		if strings.HasPrefix(f, "gdrcp:") || strings.HasPrefix(f, "copied ") { // lines that stay
+		if strings.HasPrefix(f, "gdrcp:") || strings.HasPrefix(f, "copied ") { // lines that are not redrawn
 			continue
 		}
 		if len(f) >= columns {
@@ -42,8 +42,8 @@ func frames(t *testing.T, screen string, columns int) []string {
 	return shown
 }
 
-// row is what a terminal of so many columns shows in its last row, after all that was
-// written to it; it fails if that took more rows.
+// row returns the last row of a terminal with that many columns after all output. It
+// fails the test if the output took more rows.
 func row(t *testing.T, written string, columns int) string {
 	t.Helper()
 	var cells []rune
@@ -65,7 +65,7 @@ func row(t *testing.T, written string, columns int) string {
 	return strings.TrimRight(string(cells), " ")
 }
 
-// shows returns the parts of the frames on a screen that match.
+// shows returns the submatches of the frames on a screen that match.
 func shows(screen *buffer, frame *regexp.Regexp) (all [][]string) {
 	for _, f := range strings.FieldsFunc(screen.String(), func(r rune) bool { return r == '\r' || r == '\n' }) {
 		if m := frame.FindStringSubmatch(f); m != nil && len(f) < 100 {
@@ -75,16 +75,16 @@ func shows(screen *buffer, frame *regexp.Regexp) (all [][]string) {
 	return all
 }
 
-// awaitFrames waits until so many frames have matched: they are drawn by the clock, and
-// fewer of them where the machine is busy. It gives up when a test may well fail.
+// awaitFrames waits until n frames have matched. A timer draws them, and fewer on a
+// busy machine. After a generous time it returns anyway.
 func awaitFrames(screen *buffer, frame *regexp.Regexp, n int) {
 	for end := time.Now().Add(time.Minute); len(shows(screen, frame)) < n && time.Now().Before(end); {
 		time.Sleep(redrawEvery / 4)
 	}
 }
 
-// A copy on a terminal of any width draws its progress in one line, which shows
-// no names, and leaves nothing of it.
+// On a terminal of any width, a copy draws its progress in one line without names, and
+// removes it at the end.
 func TestProgressOnTerminals(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -139,7 +139,7 @@ func TestProgressOnTerminals(t *testing.T) {
 	}
 }
 
-// --no-progress draws nothing on a terminal either, unless --progress follows.
+// --no-progress draws nothing even on a terminal, unless --progress follows.
 func TestNoProgressOnATerminal(t *testing.T) {
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"a": strings.Repeat("a", 2<<20)})
@@ -160,8 +160,8 @@ func TestNoProgressOnATerminal(t *testing.T) {
 	}
 }
 
-// An ssh that asks for a password has the terminal for itself, also where a copy begins
-// again: its first far end is killed when a file has been copied.
+// An ssh that asks for a password has the terminal to itself, even when a copy
+// restarts: the test kills the first remote process after a file has been copied.
 func TestNoProgressWhileSSHAsks(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -190,11 +190,11 @@ func TestNoProgressWhileSSHAsks(t *testing.T) {
 	}
 }
 
-// streamClock is a frame of a copy of which the total is not known; its parts are the
+// streamClock matches a frame of a copy whose total is unknown; its submatches are the
 // minutes and seconds of the clock.
 var streamClock = regexp.MustCompile(`^[\d.]+ MiB  [\d.]+ [KM]iB/s  \d files?  (\d+):(\d\d) so far *$`)
 
-// clocks are the times that the frames of such a copy show, in seconds.
+// clocks returns the times in such frames, in seconds.
 func clocks(screen *buffer) (all []int) {
 	for _, m := range shows(screen, streamClock) {
 		minutes, _ := strconv.Atoi(m[1])
@@ -204,7 +204,7 @@ func clocks(screen *buffer) (all []int) {
 	return all
 }
 
-// While a total is not known the rate is one, and the clock goes on.
+// While the total is unknown, the rate is correct and the clock advances.
 func TestProgressOfAStream(t *testing.T) {
 	s := startServer(t)
 	r, w, err := os.Pipe()
@@ -221,7 +221,7 @@ func TestProgressOfAStream(t *testing.T) {
 				return
 			}
 			if shown := clocks(screen); len(shown) >= drawn && shown[len(shown)-1] >= seconds {
-				return // a busy machine takes longer for them
+				return // a busy machine takes longer
 			}
 		}
 	}()
@@ -239,14 +239,14 @@ func TestProgressOfAStream(t *testing.T) {
 	if len(shown) < drawn || shown[len(shown)-1] < seconds {
 		t.Errorf("the frames show %d s, in %q", shown, screen)
 	}
-	frames(t, screen.String(), 100) // of which each is a good one
+	frames(t, screen.String(), 100) // checks each frame
 	if strings.Contains(screen.String(), "TiB") || strings.Contains(screen.String(), "GiB") {
 		t.Errorf("too fast: %q", screen)
 	}
 }
 
-// What makes or checks a manifest shows on a terminal how far it is, in one line, of
-// which it leaves nothing: here, at another host, and with --progress.
+// Commands that make or verify a manifest draw their progress in one line of a terminal
+// and remove it: for local and remote trees, and with --progress.
 func TestProgressOfManifests(t *testing.T) {
 	dir := t.TempDir()
 	files := map[string]string{}
@@ -277,7 +277,7 @@ func TestProgressOfManifests(t *testing.T) {
 			defer in.Close()
 			taken, out := io.Pipe()
 			p.stdin, p.stdout = in, out
-			// Whoever it works with goes on when it has shown so many.
+			// The peer continues after this many frames.
 			const drawn = 3
 			frame := regexp.MustCompile(c.frame)
 			shown := make(chan struct{})
@@ -311,7 +311,7 @@ func TestProgressOfManifests(t *testing.T) {
 	}
 }
 
-// A manifest that is shown on a terminal has no line of progress in it.
+// A manifest printed on a terminal has no progress line in it.
 func TestNoProgressInAManifest(t *testing.T) {
 	tty, screen := openTerminal(t)
 	p, _, _ := newProgram()

@@ -13,12 +13,12 @@ import (
 	"gdrcp/xfer"
 )
 
-// changingDevices is a verbs provider that is TCP in truth, whose devices change.
+// changingDevices is a verbs provider that uses TCP and whose devices change.
 type changingDevices struct {
 	softDevice
 	devices []rdma.Device
 	err     error
-	deaf    error // why nobody can listen
+	deaf    error // why listening fails
 }
 
 func (c *changingDevices) Devices() ([]rdma.Device, error) { return slices.Clone(c.devices), c.err }
@@ -38,8 +38,8 @@ func deviceAt(name string, addrs ...string) rdma.Device {
 	return rdma.Device{Name: name, Ports: []rdma.Port{port}}
 }
 
-// A server listens on the devices that there are, whatever becomes of them, and
-// tells each change once.
+// A server listens on the present devices, whatever happens to them, and reports each
+// change once.
 func TestRailsAreFollowed(t *testing.T) {
 	cpus := runtime.GOMAXPROCS(0)
 	t.Cleanup(func() { runtime.GOMAXPROCS(cpus) })
@@ -74,7 +74,7 @@ func TestRailsAreFollowed(t *testing.T) {
 		{"all go", func() { devices.err = rdma.ErrNoDevice }, `gdrcp: no longer serving on verbs rail0 127\.0\.0\.3:\d+: the device is gone\n`, 0},
 	} {
 		step.change()
-		for try := range 2 { // the second time nothing is new
+		for try := range 2 { // the second time there is nothing new
 			errs := &buffer{}
 			s.console = &console{w: errs}
 			if problem := rails.look(); problem != nil {

@@ -12,11 +12,12 @@ import (
 	"gdrcp/xfer"
 )
 
-// beLiar makes the test binary a far end that is asked to copy to another host, and
-// reports success whatever happened. Its value is what it does before: see liar.
+// beLiar makes the test binary a remote process that is asked to copy to another host
+// and reports success whatever happened. Its value selects what it does before: see
+// liar.
 const beLiar = "GDRCP_TEST_BE_LIAR"
 
-// liar is such a far end: it copies nothing, copies, or copies and is refused a second
+// liar is that process: it copies nothing, copies, or copies and is refused a second
 // time.
 func liar(how string) int {
 	p := &program{
@@ -45,7 +46,7 @@ func liar(how string) int {
 	return 0
 }
 
-// A copy between two hosts has succeeded only if the destination says so, too.
+// A copy between two hosts has succeeded only if the destination confirms it.
 func TestRelayThatOnlyTheSourceCallsASuccess(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

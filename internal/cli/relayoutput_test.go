@@ -14,7 +14,7 @@ func TestPlainWriter(t *testing.T) {
 		{"a\u009b2Jb", "a2Jb"},
 		{"a\xc2\xc2\x9bb\x7f", "ab"},
 		{"a\u202egpj\u2066.\u200bexe\u2028", "agpj.exe"},
-		{"a\xff\x9b2Jb", "a2Jb"}, // no UTF-8, and the beginning of a command to an 8-bit terminal
+		{"a\xff\x9b2Jb", "a2Jb"}, // invalid UTF-8, and the beginning of a command to an 8-bit terminal
 	} {
 		for _, step := range []int{len(c.given), 1, 2, 3} {
 			var out bytes.Buffer

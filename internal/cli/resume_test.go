@@ -16,9 +16,9 @@ import (
 	"gdrcp/xfer"
 )
 
-// cutOff runs the program until bytes of its copy have arrived, interrupts it, and returns
-// what it wrote. The first event tells of a sixth of what is copied: most of the time that
-// the copy would take is left for the interruption.
+// cutOff runs the program until bytes of its copy have arrived, interrupts it, and
+// returns its output. The first event arrives after a sixth of the copy, so most of its
+// time remains for the interruption.
 func cutOff(t *testing.T, args ...string) result {
 	t.Helper()
 	p, out, errs := newProgram()
@@ -31,8 +31,8 @@ func cutOff(t *testing.T, args ...string) result {
 	return result{<-ended, out.String(), errs.String()}
 }
 
-// The hint of a copy that was cut off is a command that goes on with it. Where the tree
-// became DST, the same command would make another tree in DST.
+// The hint of an interrupted copy is a command that resumes it. If the tree became DST,
+// the same command would make a second tree in DST.
 func TestHintOfACopyThatWasCutOff(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -48,7 +48,7 @@ func TestHintOfACopyThatWasCutOff(t *testing.T) {
 		name     string
 		options  string
 		src, dst string
-		made     string // what the copy makes
+		made     string // what the copy creates
 		again    string
 	}{
 		{"a tree that becomes DST", "-a", dir + "/dir", s.url("new"), s.root + "/new", with(dir + "/dir")},
@@ -67,7 +67,7 @@ func TestHintOfACopyThatWasCutOff(t *testing.T) {
 				t.Fatalf("it wrote %q, want %q", r.err, want)
 			}
 			if strings.HasPrefix(c.dst, "rdma:") {
-				// The server holds what has arrived until it has ended the session.
+				// The server keeps the partial data until it has ended the session.
 				pushes++
 				waitFor(t, s.errs, regexp.MustCompile(fmt.Sprintf(`(?s)(push "[^\n]*: the client was interrupted\n.*){%d}`, pushes)))
 			}
@@ -88,8 +88,8 @@ func TestHintOfACopyThatWasCutOff(t *testing.T) {
 	}
 }
 
-// Also where no file goes on, because all are small, the hint says how to copy to the same
-// place: the first copy has made DST.
+// Even if no file can be resumed because all are small, the hint says how to copy to
+// the same place, because the first copy has created DST.
 func TestHintOfATreeOfSmallFiles(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -113,8 +113,8 @@ func TestHintOfATreeOfSmallFiles(t *testing.T) {
 	}
 }
 
-// A copy that is cut off before anything has arrived may have made DST all the same. One that
-// is refused has not.
+// A copy that is interrupted before anything has arrived may still have created DST. A
+// refused copy has not.
 func TestHintBeforeAnythingHasArrived(t *testing.T) {
 	const moved = "run the command again with dir/. in place of dir: it copies to where this copy did"
 	becomesDST, inDST := &xfer.Place{Name: "dir"}, &xfer.Place{Name: "dir", Inside: true}

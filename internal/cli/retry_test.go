@@ -16,7 +16,7 @@ import (
 	"gdrcp/rdma/tcp"
 )
 
-// Waits grow from a second to a minute, and spread by a quarter.
+// Waits grow from a second to a minute, and vary by a quarter.
 func TestRetryWait(t *testing.T) {
 	for _, c := range []struct {
 		retry  int
@@ -32,7 +32,7 @@ func TestRetryWait(t *testing.T) {
 	}
 }
 
-// nicWithoutRing is a device that registers little.
+// nicWithoutRing is a device that can register little memory.
 type nicWithoutRing struct{ softDevice }
 
 func (n nicWithoutRing) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
@@ -44,7 +44,8 @@ func (n nicWithoutRing) Open(device string, cfg rdma.RailConfig) (rdma.Rail, err
 	}}).Open(device, cfg)
 }
 
-// Another device or TCP is no retry: it carries also copies that are never retried.
+// Another device or TCP does not count as a retry: it is used even if retries are
+// disabled.
 func TestOtherWaysAreNoRetries(t *testing.T) {
 	cpus := runtime.GOMAXPROCS(0)
 	t.Cleanup(func() { runtime.GOMAXPROCS(cpus) })

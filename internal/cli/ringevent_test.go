@@ -6,7 +6,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// A ring with fewer slots is told with the name of its end, on the screen and in the log.
+// A ring with fewer slots is reported with the name of its end, on the screen and in
+// the log.
 func TestRingEventsNameTheirEnd(t *testing.T) {
 	for _, c := range []struct {
 		e    xfer.Event
@@ -25,9 +26,9 @@ func TestRingEventsNameTheirEnd(t *testing.T) {
 	}
 }
 
-// Where both ends are in one process, there are two rings.
+// If both ends are in one process, there are two rings.
 func TestHeapHasRoomForTheRings(t *testing.T) {
-	t.Setenv("GOGC", "100") // no bound
+	t.Setenv("GOGC", "100") // no limit
 	for _, c := range []struct {
 		had  xfer.Load
 		want int

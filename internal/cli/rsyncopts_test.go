@@ -15,7 +15,8 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// rsyncHere is rsync, which judges the options that have its names.
+// rsyncHere returns a function that runs rsync, the reference for options of the same
+// name.
 func rsyncHere(t *testing.T) func(args ...string) string {
 	t.Helper()
 	tool, err := exec.LookPath("rsync")
@@ -34,7 +35,8 @@ func rsyncHere(t *testing.T) func(args ...string) string {
 	}
 }
 
-// Every option that rsync lists is one here too, or one line says what to use instead.
+// Every option that rsync lists exists here too, or its error names an alternative in
+// one line.
 func TestEveryOptionOfRsyncIsKnown(t *testing.T) {
 	help := rsyncHere(t)("--help")
 	_, help, found := strings.Cut(help, "\nOptions\n")
@@ -52,7 +54,7 @@ func TestEveryOptionOfRsyncIsKnown(t *testing.T) {
 		for _, m := range listed.FindAllStringSubmatch(names, -1) {
 			name := strings.TrimLeft(m[1], "-")
 			if name == "V" || name == "OPTION" || name == "no-OPTION" {
-				continue // its own version; no option
+				continue // prints its version; not an option
 			}
 			n++
 			if _, isOurs := known[name]; !isOurs && args.Elsewhere(name) == nil {
@@ -70,8 +72,8 @@ func everyOptionOfCopy() map[string]args.Option {
 	return args.OptionsOf(args.FindCommand(p.app().Commands, args.CopyName).Flags)
 }
 
-// What gdrcp does not have is refused in one line that says what to use, wherever
-// the option stands, before anything is connected.
+// An option that gdrcp lacks is refused in one line that names an alternative, at any
+// position in the command line, before anything is connected.
 func TestOptionsOfRsyncThatAreNotHere(t *testing.T) {
 	for args, want := range map[string]string{
 		"-avi a h:b":                "gdrcp has no -i: -v tells every entry, -n -v what would be copied; a key of ssh goes by -e 'ssh -i KEY'",
@@ -97,7 +99,7 @@ func TestOptionsOfRsyncThatAreNotHere(t *testing.T) {
 	}
 }
 
-// The command lines of habit copy the same as rsync, quietly where nothing differs.
+// Common command lines of rsync copy the same, without a message if nothing differs.
 func TestCommandLinesOfHabit(t *testing.T) {
 	rsync := rsyncHere(t)
 	s := startServer(t)
@@ -128,7 +130,7 @@ func TestCommandLinesOfHabit(t *testing.T) {
 	}
 }
 
-// -z compresses as --compress auto does, and of both the last one counts.
+// -z means --compress auto, and the last of both options wins.
 func TestZCompresses(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -141,7 +143,7 @@ func TestZCompresses(t *testing.T) {
 	}
 }
 
-// --stats has rsync's numbers under rsync's names.
+// --stats prints rsync's numbers under rsync's names.
 func TestStatsAreThoseOfRsync(t *testing.T) {
 	rsync := rsyncHere(t)
 	s := startServer(t)
@@ -184,7 +186,7 @@ func TestGrouped(t *testing.T) {
 	}
 }
 
-// Options of ssh that scp has are told from rsync's by what stands behind them.
+// Options of ssh that scp has are distinguished from rsync's by the text after them.
 func TestOptionsOfScp(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -213,7 +215,7 @@ func TestOptionsOfScp(t *testing.T) {
 			t.Errorf("gdrcp %s wrote\n%swant\ngdrcp: %s", args, r.err, want)
 		}
 	}
-	// What is not ssh's is gdrcp's: -P and -o of sources with such names.
+	// Others are gdrcp's: -P, and -o with sources of such names.
 	s := startServer(t)
 	makeFiles(t, dir, map[string]string{"k=v": "k"})
 	for _, args := range []string{"-P 22 f", "-o k=v f", "-aP f", "-o f", "-P f", "-rogP 22 k=v"} {
@@ -224,7 +226,8 @@ func TestOptionsOfScp(t *testing.T) {
 	}
 }
 
-// What is said of an option of ssh can be pasted into a shell, whatever its value.
+// The text suggested for an option of ssh can be pasted into a shell, whatever the
+// option's value is.
 func TestOptionsOfScpAreQuoted(t *testing.T) {
 	for _, value := range []string{"ProxyCommand=nc -X connect %h %p", `ProxyCommand=sh -c "a b"`, "ProxyCommand=it's", `ProxyCommand=it's "both"`} {
 		r := gdrcp(t, "-o", value, "f", "h:d").want(t, exitUsage)

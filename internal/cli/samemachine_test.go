@@ -15,8 +15,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// beOfferer makes the test binary a far end that offers addresses, which are its value,
-// with commas, and then gives up.
+// beOfferer makes the test binary a remote process that offers the addresses in its
+// value, separated by commas, and then fails.
 const beOfferer = "GDRCP_TEST_BE_OFFERER"
 
 func offerer(addresses string) int {
@@ -40,8 +40,8 @@ func offerer(addresses string) int {
 	return 0
 }
 
-// Loopback and this host's own addresses do not lead to a far end on another host, whatever
-// it offers: nobody dials them for the sake of the copy.
+// The copy never dials loopback or this host's own addresses for a remote process on
+// another host, whatever that offers.
 func TestFarEndOffersThisHost(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

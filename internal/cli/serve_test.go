@@ -83,7 +83,7 @@ func TestReadOnly(t *testing.T) {
 	waitFor(t, s.errs, regexp.MustCompile(`: push "/b": .*the server is read-only`))
 }
 
-// Nothing below the root leads out of it.
+// Nothing below the root leads outside it.
 func TestServedRootIsAWall(t *testing.T) {
 	s := startServer(t)
 	outside := t.TempDir()
@@ -107,7 +107,7 @@ func TestServedRootIsAWall(t *testing.T) {
 	}
 }
 
-// endpointOf is where a server is, for the engine.
+// endpointOf returns the address of a server for the engine.
 func endpointOf(t *testing.T, s *testServer) xfer.Endpoint {
 	t.Helper()
 	k, err := trust.ReadKeyFile(os.Getenv(keyFileVariable))
@@ -118,7 +118,7 @@ func endpointOf(t *testing.T, s *testServer) xfer.Endpoint {
 	return xfer.Endpoint{Host: at.Addr().String(), Port: at.Port(), Key: k}
 }
 
-// One client too many is told that it waits, and why, and is refused in the end.
+// A client beyond the limit is informed that it waits, and why, and is finally refused.
 func TestMaxSessions(t *testing.T) {
 	for _, wait := range []string{"0", "1"} {
 		s := startServer(t, "--max-sessions", "1", "--max-wait", wait)
@@ -146,8 +146,8 @@ func TestMaxSessions(t *testing.T) {
 	}
 }
 
-// A server that stops in the middle of a copy says so to the client, which
-// leaves nothing behind.
+// A server that stops during a copy reports that to the client, which leaves nothing
+// behind.
 func TestServerStopsDuringACopy(t *testing.T) {
 	s := startServer(t)
 	makeFiles(t, s.root, map[string]string{"a": strings.Repeat("x", 1<<20)})
@@ -192,7 +192,7 @@ func TestRequireVerbs(t *testing.T) {
 	gdrcp(t, "--transport", "tcp", "--require", "verbs", s.url("x"), t.TempDir()).want(t, exitUsage)
 }
 
-// Who names a device gets that one, or hears that it cannot be had.
+// A client that names a device gets that device, or the reason that it cannot be used.
 func TestRailThatIsNotThere(t *testing.T) {
 	s := startServer(t)
 	makeFiles(t, s.root, map[string]string{"a": "A"})
@@ -212,8 +212,8 @@ func TestRailThatIsNotThere(t *testing.T) {
 	}
 }
 
-// A server lists its rails and says why there are none, and a device whose
-// address cannot be listened on does not keep TCP from working.
+// A server lists its rails and says why there are none. If listening on a device's
+// address fails, TCP still works.
 func TestRails(t *testing.T) {
 	good := rdma.Device{Name: "rxe0", Ports: []rdma.Port{{Addrs: []netip.Addr{netip.MustParseAddr("10.7.0.1"), netip.MustParseAddr("fe80::1"), netip.MustParseAddr("169.254.7.1")}}}}
 	bad := rdma.Device{Name: "mlx5_0", Problem: "port 1 is down"}
@@ -253,14 +253,14 @@ func TestRails(t *testing.T) {
 	}
 }
 
-// deafDevice is a device on which nobody can listen.
+// deafDevice is a device on which listening fails.
 type deafDevice struct{ softDevice }
 
 func (deafDevice) Listen(netip.AddrPort, rdma.Wire) (rdma.Listener, error) {
 	return nil, errors.New("it is deaf")
 }
 
-// A client is told why a server with a device has no RDMA address.
+// A client receives the reason that a server with a device has no RDMA address.
 func TestWhyNoRails(t *testing.T) {
 	cpus := runtime.GOMAXPROCS(0)
 	t.Cleanup(func() { runtime.GOMAXPROCS(cpus) })
@@ -274,7 +274,7 @@ func TestWhyNoRails(t *testing.T) {
 	}
 }
 
-// twoAddresses is a device at two addresses.
+// twoAddresses is a device with two addresses.
 type twoAddresses struct{ softDevice }
 
 func (d twoAddresses) Devices() ([]rdma.Device, error) {
@@ -283,8 +283,8 @@ func (d twoAddresses) Devices() ([]rdma.Device, error) {
 	return list, err
 }
 
-// unheardDevice is one whose rails reach nobody but by the door's, and that notes
-// when they try and until when they may.
+// unheardDevice is a device whose rails can reach only the door. It records when they
+// try and their deadlines.
 type unheardDevice struct {
 	twoAddresses
 	tries *[]unheardTry
@@ -308,14 +308,14 @@ func (r unheardRail) Dial(ctx context.Context, _ netip.AddrPort, _ []byte) (rdma
 	return nil, errors.New("nobody is heard")
 }
 
-// Each of a server's addresses has 5 s to answer, or up to 10 s if the server was slow to
-// answer over TCP, before TCP is taken.
+// Each of a server's addresses has 5 s to answer before TCP is used, or up to 10 s if
+// the server was slow to answer over TCP.
 func TestEachAddressHasTime(t *testing.T) {
 	cpus := runtime.GOMAXPROCS(0)
 	t.Cleanup(func() { runtime.GOMAXPROCS(cpus) })
 	var tries []unheardTry
 	var began time.Time
-	for try := 0; try < 5 && len(tries) < 2; try++ { // the port of one may be somebody else's
+	for try := 0; try < 5 && len(tries) < 2; try++ { // another process may have one of the ports
 		tries = nil
 		s := startServerWith(t, twoAddresses{softDevice{tcp.New()}}, "--listen", ":0")
 		makeFiles(t, s.root, map[string]string{"a": "A"})
@@ -329,7 +329,8 @@ func TestEachAddressHasTime(t *testing.T) {
 	if len(tries) != 2 {
 		t.Fatalf("two addresses were tried %d times", len(tries))
 	}
-	// Its time begins after what was before it and before the try: the machine may be slow.
+	// Its time starts after the last event before it and before the attempt: the
+	// machine may be slow.
 	const least, most = 5 * time.Second, 10 * time.Second
 	for i, try := range tries {
 		if try.until.Before(began.Add(least)) || try.until.After(try.at.Add(most)) {
@@ -339,7 +340,7 @@ func TestEachAddressHasTime(t *testing.T) {
 	}
 }
 
-// What a server tells has the client's address, and all that it asked for.
+// A server's log has the client's address and the whole request.
 func TestServerTellsWhose(t *testing.T) {
 	s := startServer(t, "-v")
 	makeFiles(t, s.root, map[string]string{"a": "A", "b": "B"})

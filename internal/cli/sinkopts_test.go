@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestDestinationDecides holds the words about what is kept and deleted to what
+// TestDestinationDecides compares the reports of what is kept and deleted with what
 // happens, after three dry runs.
 func TestDestinationDecides(t *testing.T) {
 	s := startServer(t)
@@ -52,7 +52,7 @@ func TestDestinationDecides(t *testing.T) {
 	}
 }
 
-// A server with -v tells as much of what is kept and deleted as the client.
+// A server with -v reports kept and deleted entries as the client does.
 func TestServerTellsWhatItKeepsAndDeletes(t *testing.T) {
 	s := startServer(t, "-v")
 	src := t.TempDir()
@@ -68,8 +68,8 @@ func TestServerTellsWhatItKeepsAndDeletes(t *testing.T) {
 	}
 }
 
-// In events a directory that stays is no deleted one, and those of a dry run
-// say that they are.
+// In events, a directory that remains is not reported as deleted, and events of a dry
+// run are marked.
 func TestDeletionInEvents(t *testing.T) {
 	s := startServer(t)
 	src := t.TempDir()
@@ -143,8 +143,8 @@ func TestMaxDelete(t *testing.T) {
 	}
 }
 
-// Of --delete, its other names, --delete-excluded and their negations the last
-// one wins. --max-delete alone deletes nothing.
+// Of --delete, its synonyms, --delete-excluded and their negations, the last one wins.
+// --max-delete alone deletes nothing.
 func TestLastDeleteWins(t *testing.T) {
 	s := startServer(t)
 	src := t.TempDir()
@@ -174,7 +174,7 @@ func lastLine(text string) string {
 	return lines[len(lines)-1]
 }
 
-// wantLines fails the test unless the text has all of the lines.
+// wantLines fails the test unless the text contains all of the lines.
 func wantLines(t *testing.T, text string, lines ...string) {
 	t.Helper()
 	have := strings.Split(text, "\n")

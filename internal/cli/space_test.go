@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What fits is copied, whatever the file system says of its free space; if that is too
-// little, the user is warned.
+// A copy that fits succeeds, whatever the file system reports as free space. If the
+// reported space is too small, the user is warned.
 func TestSpaceThatSuffices(t *testing.T) {
 	const mib = 1 << 20
 	words := bytes.Repeat([]byte("these words can be compressed\n"), 64*mib/30)

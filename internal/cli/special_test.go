@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A DST that is a device or fifo, or a link to one, is written to on this host and at a host
-// of ssh, and stays what it is.
+// A DST that is a device or FIFO, or a link to one, is written to and not replaced, on
+// this host and over ssh.
 func TestCopyToSpecial(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -43,8 +43,8 @@ func TestCopyToSpecial(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		code int
-		want string // of what is said
-		read string // what a reader of the fifo gets, or "-" if nobody reads
+		want string // of the messages
+		read string // what the reader of the FIFO receives, or "-" if nobody reads
 	}{
 		{"f pipe", exitOK, "verified", text},
 		{"-a f pipe-link", exitOK, "verified", text},
@@ -106,7 +106,7 @@ func TestCopyToSpecial(t *testing.T) {
 	}
 }
 
-// A server writes to no device and no fifo of what it serves, also not by a link.
+// A server never writes to a device or FIFO that it serves, not through a link either.
 func TestServerWritesToNoSpecial(t *testing.T) {
 	s := startServer(t)
 	here := t.TempDir()
@@ -130,7 +130,7 @@ func TestServerWritesToNoSpecial(t *testing.T) {
 	}
 }
 
-// The names of this process's descriptors stand for what they are of, however they are reached.
+// The names of this process's descriptors lead to them, by whatever path.
 func TestDescriptorAt(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -150,7 +150,7 @@ func TestDescriptorAt(t *testing.T) {
 	}
 }
 
-// A DST that names a descriptor of the program is written to at its offset, as -.
+// A DST that names a descriptor of the program is written at its offset, like -.
 func TestCopyToDescriptor(t *testing.T) {
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"f": "text", "log": "before\n"})
@@ -171,7 +171,8 @@ func TestCopyToDescriptor(t *testing.T) {
 	}
 }
 
-// A descriptor of a directory is a path to it, and standard input takes no copy.
+// A descriptor of a directory is treated as its path, and standard input is refused as
+// a DST.
 func TestDescriptorsThatAreNoStreams(t *testing.T) {
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"from/f": "text", "into/old": ""})
@@ -190,7 +191,7 @@ func TestDescriptorsThatAreNoStreams(t *testing.T) {
 	}
 }
 
-// A reader of a fifo that goes away ends the copy.
+// A copy ends when the reader of a FIFO leaves.
 func TestReaderOfFIFOLeaves(t *testing.T) {
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"f": strings.Repeat("x", 4<<20)})

@@ -34,8 +34,8 @@ func TestRemoteShellCommand(t *testing.T) {
 	gdrcp(t, "--rsh", "ssh 'x", "a", "h:b").want(t, exitUsage)
 }
 
-// What is for this end is not passed on, what names files of it cannot be, and
-// filter rules are read here.
+// Options for the origin are not passed on, options that name its files are refused,
+// and filter rules are read here.
 func TestRelayedOptions(t *testing.T) {
 	got, err := relayedArgs([]string{"--recursive", "--rsh=x", "--remote-path=y", "--bootstrap", "--exclude=*.rsh", "--exclude-from=f", "--filter=- x", "--from0", "--json"})
 	if want := []string{"--recursive", "--json"}; err != nil || !slices.Equal(got, want) {
@@ -54,13 +54,13 @@ func TestRelayedOptions(t *testing.T) {
 	}
 }
 
-// The far end is this program in a shell of this host: what it says of itself.
+// The hidden command for remote processes prints only its banner.
 func TestFarEndIsHidden(t *testing.T) {
 	if r := gdrcp(t, "--help").want(t, exitOK); strings.Contains(r.out, remote.FarEndCommand) {
 		t.Error("the help names the far end's command")
 	}
 	gdrcp(t, remote.FarEndCommand, "x").want(t, exitUsage)
-	// Nobody talks to it: it shows its banner and ends.
+	// Without an origin, it prints its banner and ends.
 	if r := gdrcp(t, remote.FarEndCommand); r.code != exitError || !strings.HasPrefix(r.out, "gdrcp-far-end: protocol ") {
 		t.Errorf("%+v", r)
 	}
@@ -111,12 +111,12 @@ func TestListenEverywhere(t *testing.T) {
 	}
 }
 
-// deafTCP has addresses, of which none can be listened on.
+// deafTCP has addresses, and listening fails on all of them.
 type deafTCP struct{ rdma.Provider }
 
 func (deafTCP) Listen(netip.AddrPort, rdma.Wire) (rdma.Listener, error) { return nil, syscall.EMFILE }
 
-// Where nothing can be listened on, the offer says why.
+// If listening fails everywhere, the offer contains the reason.
 func TestListenNowhere(t *testing.T) {
 	p, _, _ := newProgram()
 	p.tcp = deafTCP{p.tcp}
@@ -134,7 +134,7 @@ func TestListenNowhere(t *testing.T) {
 	}
 }
 
-// What --bootstrap may copy is this program first.
+// This program is the first that --bootstrap may copy.
 func TestBinaries(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What was kept was not compared, and what failed did not arrive: neither the
-// client nor the server says "verified" of more than what was copied.
+// Kept entries were not compared and failed ones did not arrive: neither the client nor
+// the server reports more as "verified" than was copied.
 func TestVerifiedIsOfWhatWasCopied(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
@@ -68,7 +68,7 @@ func TestVerifiedIsOfWhatWasCopied(t *testing.T) {
 	}
 }
 
-// Whatever is left out, the line does not end in "verified".
+// If anything was left out, the line does not end in "verified".
 func TestSummaryText(t *testing.T) {
 	good := xfer.Summary{Files: 40, Bytes: 400 << 20, Seconds: 0.983, Verified: true, Link: xfer.Link{Transport: "tcp", Device: "tcp"}}
 	for want, change := range map[string]func(s *xfer.Summary){
@@ -109,8 +109,8 @@ func TestSummaryText(t *testing.T) {
 	}
 }
 
-// Why it is TCP matters where there is an RDMA device, usable or not, and is
-// told once; elsewhere with -v.
+// The reason for TCP is printed once if there is an RDMA device, usable or not, and
+// otherwise only with -v.
 func TestWhyTCP(t *testing.T) {
 	s := startServer(t)
 	dir, kernel := t.TempDir(), t.TempDir()
@@ -123,7 +123,7 @@ func TestWhyTCP(t *testing.T) {
 		verbs   rdma.Provider
 		kernel  string
 		options string
-		why     string // as told, or empty
+		why     string // as printed, or empty
 	}{
 		{"no device", noDevices(), "", "", ""},
 		{"no device, -v", noDevices(), "", "-v", "no RDMA device here: the kernel knows no RDMA device"},
@@ -150,7 +150,7 @@ func TestWhyTCP(t *testing.T) {
 	}
 }
 
-// A usable device is told with -v, and only there: the last line has the transport.
+// A usable device is printed only with -v: the last line has the transport.
 func TestLinkOfAGoodCopy(t *testing.T) {
 	s := startServerWith(t, softDevice{tcp.New()}, "--listen", ":0")
 	makeFiles(t, s.root, map[string]string{"a": "A"})
@@ -166,7 +166,7 @@ func TestLinkOfAGoodCopy(t *testing.T) {
 	}
 }
 
-// TestUnkeptTexts: for each attribute and file system there is one line.
+// TestUnkeptTexts: there is one line for each attribute and file system.
 func TestUnkeptTexts(t *testing.T) {
 	s := xfer.Summary{Verified: true, Unkept: []xfer.Unkept{
 		{Attribute: "time", Dir: ".", Entries: 1, First: "a", Reason: "not permitted"},

@@ -127,8 +127,8 @@ func TestCopiesThatCannotBe(t *testing.T) {
 	}
 }
 
-// Whatever is written as a target, it is local, a place of a server with a path
-// of its own or of a host for ssh, or a usage error in one safe line.
+// Any target is local, a server's with its own path, a host's for ssh, or a usage error
+// in one safe line.
 func FuzzTarget(f *testing.F) {
 	for _, s := range []string{"a", "rdma://h/x", "rdma://h:1/%41", "rdma://[::1]:65534/", "rdma://[fe80::1%25e]/", "h:/x", "rdma://\x00/\xff", "me@[::1]:x", "-h:x", "http://h"} {
 		f.Add(s)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ^C ends gdrcp also while it waits for names, rules or a manifest that nobody writes.
+// ^C ends gdrcp even while it waits for names, rules or a manifest that nobody writes.
 func TestSignalWhileInputIsAwaited(t *testing.T) {
 	t.Parallel() // it waits
 	dir := t.TempDir()

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// sample is a program whose texts have all that roff, Markdown and shells take for
-// something else.
+// sample returns a program whose texts contain all characters that are special in roff,
+// Markdown and shells.
 func sample() *Program {
 	verbose := Option{Names: []string{"-v", "--verbose"}, Text: "tell more"}
 	output := Option{Names: []string{"-o", "--output"}, Value: "FILE|-", Text: ".hidden files count"}
@@ -39,7 +39,7 @@ func sample() *Program {
 	}
 }
 
-// What is read of a page is what was written, whatever characters it has.
+// A manual page shows its texts unchanged, whatever characters they contain.
 func TestPagesAsTheyAreRead(t *testing.T) {
 	groff, err := exec.LookPath("groff")
 	if err != nil {
@@ -107,7 +107,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// Every text of a program is in its reference, and means itself there.
+// Every text of a program is in its reference, with its meaning unchanged.
 func TestMarkdown(t *testing.T) {
 	var b strings.Builder
 	if err := Markdown(&b, sample(), "Read [this](guide.md) first."); err != nil {
@@ -130,7 +130,7 @@ func TestMarkdown(t *testing.T) {
 	if strings.Contains(text, "1.2") || strings.Contains(text, "2026") {
 		t.Errorf("the reference names a version:\n%s", text)
 	}
-	for line := range strings.Lines(text) { // a row has two cells, whatever its texts hold
+	for line := range strings.Lines(text) { // a row has two cells, whatever its texts contain
 		if n := strings.Count(strings.ReplaceAll(line, `\|`, ""), "|"); strings.HasPrefix(line, "|") && n != 3 {
 			t.Errorf("a row has %d bars: %q", n, line)
 		}

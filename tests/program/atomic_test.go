@@ -12,7 +12,7 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// stages lists the staging directories of trees in a directory.
+// stages lists the staging trees in a directory.
 func stages(t *testing.T, dir string) []string {
 	t.Helper()
 	found, err := filepath.Glob(dir + "/.gdrcp-tree-*")
@@ -20,7 +20,7 @@ func stages(t *testing.T, dir string) []string {
 	return found
 }
 
-// noTreesLeft fails the test where a copy left staging directories or temporary files.
+// noTreesLeft fails the test if a copy left staging trees or temporary files.
 func noTreesLeft(t *testing.T, dir string) {
 	t.Helper()
 	if left := append(stages(t, dir), temps(dir)...); len(left) > 0 {
@@ -28,9 +28,9 @@ func noTreesLeft(t *testing.T, dir string) {
 	}
 }
 
-// TestTreeAppearsAtOnce copies a tree over another one, while somebody looks all the
-// time: either all of the old tree is there or all of the new one. Files that are the
-// same are in both.
+// TestTreeAppearsAtOnce copies a tree over another one while it is watched: at any time
+// either the complete old tree is there or the complete new one. Unchanged files are in
+// both.
 func TestTreeAppearsAtOnce(t *testing.T) {
 	everyLink(t, func(t *testing.T, l link) {
 		bothWays(t, func(t *testing.T, d direction) {
@@ -70,8 +70,8 @@ func TestTreeAppearsAtOnce(t *testing.T) {
 	})
 }
 
-// watchTree looks for the files that only the old tree has, and only the new one, until
-// stop is closed, and tells what is wrong, or "".
+// watchTree looks for the files that only the old tree has, and for those that only the
+// new one has, until stop is closed. It sends what is wrong, or "".
 func watchTree(dir string, stop <-chan struct{}, wrong chan<- string) {
 	there := func(top int, name string) bool {
 		var st syscall.Stat_t
@@ -94,7 +94,7 @@ func watchTree(dir string, stop <-chan struct{}, wrong chan<- string) {
 			wrong <- "the tree was not there: " + err.Error()
 			return
 		}
-		// The old tree is removed once it is replaced, so only the new one counts.
+		// The old tree is removed after it was replaced, so only the new one counts.
 		_, err = os.Lstat(dir + "/d0/new")
 		isNew := err == nil
 		if text, err := os.ReadFile(dir + "/d2/s2/f2"); isNew && (err != nil || string(text) != "changed") {
@@ -108,8 +108,8 @@ func watchTree(dir string, stop <-chan struct{}, wrong chan<- string) {
 	}
 }
 
-// TestTreeThatDidNotArrive: where one file fails, nothing is replaced; then the same
-// command goes on with what has arrived, and takes away what the source has no more.
+// TestTreeThatDidNotArrive: if one file fails, nothing is replaced. Then the same
+// command resumes with what has arrived, and removes what the source no longer has.
 func TestTreeThatDidNotArrive(t *testing.T) {
 	onHost(t)
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
@@ -151,7 +151,7 @@ func TestTreeThatDidNotArrive(t *testing.T) {
 	})
 }
 
-// awaitLetGo waits until the server has let go of the tree that the first push to "copy"
+// awaitLetGo waits until the server has unlocked the tree that the first push to "copy"
 // left, which is after its client has ended.
 func awaitLetGo(s *sides, d direction) {
 	if d.push {
@@ -159,7 +159,8 @@ func awaitLetGo(s *sides, d direction) {
 	}
 }
 
-// shareWithNobody starts the server, and later clients, as a user whom modes bind.
+// shareWithNobody starts the server, and later clients, as a user to whom file modes
+// apply.
 func shareWithNobody(t *testing.T, s *sides) {
 	t.Helper()
 	s.as = how{uid: nobody}
@@ -167,7 +168,7 @@ func shareWithNobody(t *testing.T, s *sides) {
 	s.server = serveAs(t, s.as, s.link, s.there)
 }
 
-// own gives all that is below directories to the user of both ends.
+// own gives everything below the directories to the user of both ends.
 func own(t *testing.T, s *sides, dirs ...string) {
 	t.Helper()
 	if s.as.uid == 0 {
@@ -183,8 +184,9 @@ func own(t *testing.T, s *sides, dirs ...string) {
 	}
 }
 
-// TestAtomicKilled kills either end in the middle of a tree, at several moments: the name
-// has the old tree until it has the new one, and the same command goes on.
+// TestAtomicKilled kills either end in the middle of a tree, at several moments: the
+// name leads to the old tree until it leads to the new one, and the same command
+// resumes.
 func TestAtomicKilled(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	onHost(t)
@@ -216,7 +218,7 @@ func TestAtomicKilled(t *testing.T) {
 			old()
 		}
 		p := s.copy(t, append(s.operands(d, s.via(), "tree", "copy"), "-a", "--atomic-dir", "--force-replace", "--json")...).wantCode(0)
-		// What was under way when the server died may have made the large file whole.
+		// Writes in progress when the server died may have completed the large file.
 		e := p.event("summary")
 		if counted := e["resumed_bytes"].(float64) + e["skipped_bytes"].(float64); counted < 8*mib {
 			t.Errorf("%v bytes counted: %s", counted, p)
@@ -230,8 +232,8 @@ func TestAtomicKilled(t *testing.T) {
 	})
 }
 
-// TestAtomicServerComesBack: a tree that appears whole goes on by itself, too, and counts
-// each file once.
+// TestAtomicServerComesBack: a copy with --atomic-dir retries by itself, too, and
+// counts each file once.
 func TestAtomicServerComesBack(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	onHost(t)
@@ -255,7 +257,8 @@ func TestAtomicServerComesBack(t *testing.T) {
 	})
 }
 
-// TestTwoTreesAtOnce: two copies to one name both succeed, and one of them is there whole.
+// TestTwoTreesAtOnce: two copies to one name both succeed, and one of them is there,
+// complete.
 func TestTwoTreesAtOnce(t *testing.T) {
 	onHost(t)
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
@@ -280,7 +283,7 @@ func TestTwoTreesAtOnce(t *testing.T) {
 	})
 }
 
-// TestAtomicRefusals: what makes no sense is told in a line, and changes nothing.
+// TestAtomicRefusals: invalid combinations are refused in one line, and change nothing.
 func TestAtomicRefusals(t *testing.T) {
 	onHost(t)
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
@@ -331,7 +334,7 @@ func TestAtomicRefusals(t *testing.T) {
 	})
 }
 
-// TestAtomicInterrupted: a signal leaves the name as it is.
+// TestAtomicInterrupted: a signal leaves the name unchanged.
 func TestAtomicInterrupted(t *testing.T) {
 	onHost(t)
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
@@ -352,8 +355,8 @@ func TestAtomicInterrupted(t *testing.T) {
 	})
 }
 
-// TestAtomicWithoutAFile: a copy that goes on does not put what arrived of a file into the
-// tree, where the source has lost the file meanwhile.
+// TestAtomicWithoutAFile: if the source has lost a file, a resumed copy does not put
+// the arrived part of that file into the tree.
 func TestAtomicWithoutAFile(t *testing.T) {
 	onHost(t)
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
@@ -375,8 +378,8 @@ func TestAtomicWithoutAFile(t *testing.T) {
 	})
 }
 
-// TestMountInTheOldTree: what is mounted in the tree that is replaced is not touched, and
-// what is left of that tree is told. The next copy does not go on in that.
+// TestMountInTheOldTree: a file system mounted in the replaced tree is not touched, and
+// the rest of that tree is reported. The next copy does not resume in it.
 func TestMountInTheOldTree(t *testing.T) {
 	onHost(t)
 	asRoot(t)

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestTreeThatWasNotMeant: a directory that no --atomic-dir made, and that has other names at its
-// top than the source, is replaced with --force-replace only. What is lost with it is listed and
-// counted, and --max-delete bounds it.
+// TestTreeThatWasNotMeant: a directory that no --atomic-dir made, and whose top has
+// other names than the source, is replaced only with --force-replace. What is lost with
+// it is listed and counted, and --max-delete limits it.
 func TestTreeThatWasNotMeant(t *testing.T) {
 	onHost(t)
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
@@ -62,7 +62,7 @@ func TestTreeThatWasNotMeant(t *testing.T) {
 			t.Errorf("%d events, %d lines of the log: %s\n%s", listed, n, p, text)
 		}
 		sameTree(t, from+"/tree", to+"/datax", true)
-		// A tree that a copy made is replaced without a question.
+		// A tree that a copy made is replaced without --force-replace.
 		write(t, to+"/datax/four", "4")
 		p = copyIt("-v", "--stats").wantCode(0)
 		p.wantOne(strings.Split(p.stdout.String()+p.stderr.String(), "\n"), `^deleting four$`)
@@ -73,8 +73,8 @@ func TestTreeThatWasNotMeant(t *testing.T) {
 	})
 }
 
-// TestTreeGetsLateNames: what others put into the directory that is replaced, below its top and
-// after the look at it, is neither lost nor listed as lost.
+// TestTreeGetsLateNames: entries that others create in the replaced directory, below
+// its top and after it was examined, are neither lost nor listed as lost.
 func TestTreeGetsLateNames(t *testing.T) {
 	onHost(t)
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {

@@ -14,7 +14,7 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// reachable returns a new folder that other users can get to.
+// reachable returns a new directory that other users can access.
 func reachable(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -23,8 +23,8 @@ func reachable(t testing.TB) string {
 	return dir
 }
 
-// TestBadOperands: what cannot be copied, or not to there, gives one line and
-// changes nothing.
+// TestBadOperands: an impossible copy, or one to an impossible destination, prints one
+// line and changes nothing.
 func TestBadOperands(t *testing.T) {
 	onHost(t)
 	s := newSides(t, tcpLink())
@@ -36,7 +36,7 @@ func TestBadOperands(t *testing.T) {
 	before := listing(t, s.here, s.there)
 	for _, c := range []struct {
 		name    string
-		args    []string // H is the folder here, S the server
+		args    []string // H is the local directory, S the server
 		code    int
 		pattern string
 	}{
@@ -85,7 +85,7 @@ func TestBadOperands(t *testing.T) {
 	s.stop()
 }
 
-// listing is all that is below folders, as text.
+// listing returns everything below the directories as text.
 func listing(t testing.TB, dirs ...string) string {
 	t.Helper()
 	var all strings.Builder
@@ -121,7 +121,7 @@ func TestOneOfManyMissing(t *testing.T) {
 	})
 }
 
-// TestServeRefusals: a server that cannot serve says so.
+// TestServeRefusals: a server that cannot serve reports why.
 func TestServeRefusals(t *testing.T) {
 	onHost(t)
 	dir := t.TempDir()
@@ -149,7 +149,7 @@ func TestServeRefusals(t *testing.T) {
 	}
 }
 
-// TestNoServer: nobody is there.
+// TestNoServer: there is no server.
 func TestNoServer(t *testing.T) {
 	onHost(t)
 	dir := t.TempDir()
@@ -168,7 +168,7 @@ func TestNoServer(t *testing.T) {
 	}
 }
 
-// TestClosedDirectoryInAnAudit: what lies in a directory that may not be read is not
+// TestClosedDirectoryInAnAudit: entries in an unreadable directory do not count as
 // missing.
 func TestClosedDirectoryInAnAudit(t *testing.T) {
 	onHost(t)
@@ -188,7 +188,7 @@ func TestClosedDirectoryInAnAudit(t *testing.T) {
 	verify().wantCode(4)
 }
 
-// TestNotWritable copies as a user who may not write there.
+// TestNotWritable copies as a user who may not write to the destination.
 func TestNotWritable(t *testing.T) {
 	onHost(t)
 	asRoot(t)
@@ -224,8 +224,8 @@ func TestNotWritable(t *testing.T) {
 	})
 }
 
-// TestUnreadable copies a tree in which a file and a folder cannot be read: all
-// else is copied.
+// TestUnreadable copies a tree with an unreadable file and an unreadable directory:
+// everything else is copied.
 func TestUnreadable(t *testing.T) {
 	onHost(t)
 	asRoot(t)
@@ -255,8 +255,8 @@ func TestUnreadable(t *testing.T) {
 	})
 }
 
-// wantLines fails the test unless the program told exactly what matches the
-// patterns, in any order, and a summary.
+// wantLines fails the test unless the program printed a line for each pattern, in any
+// order, a summary, and nothing else.
 func (p *process) wantLines(patterns ...string) {
 	p.t.Helper()
 	var lines []string
@@ -275,7 +275,7 @@ func (p *process) wantLines(patterns ...string) {
 	p.checkText(p.stderr.String())
 }
 
-// TestSpecialFiles: sockets, fifos and devices are skipped with a line each.
+// TestSpecialFiles: sockets, FIFOs and devices are skipped with a line each.
 func TestSpecialFiles(t *testing.T) {
 	onHost(t)
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
@@ -298,8 +298,8 @@ func TestSpecialFiles(t *testing.T) {
 	})
 }
 
-// TestChanging copies files to which something is appended, and one that is
-// cut, while they are read: they are reported and not published.
+// TestChanging copies files that grow, and one that is truncated, while they are read:
+// they are reported and not published.
 func TestChanging(t *testing.T) {
 	onHost(t)
 	rdmatest.BesideOthers(t)
@@ -341,11 +341,11 @@ func TestChanging(t *testing.T) {
 	}
 }
 
-// bounded is how long a stranger may keep either end waiting.
+// bounded is how long a stranger may make either end wait.
 func bounded() time.Duration { return silence() + launch.Slow(lastWord) }
 
-// TestCleanThatMayNot: what nobody uses and cannot be removed is told, and fails the
-// command.
+// TestCleanThatMayNot: an unused leftover that cannot be removed is reported, and fails
+// the command.
 func TestCleanThatMayNot(t *testing.T) {
 	onHost(t)
 	asRoot(t)
@@ -353,7 +353,7 @@ func TestCleanThatMayNot(t *testing.T) {
 	left := dir + "/.gdrcp-" + strings.Repeat("0a", 16)
 	write(t, left, "left")
 	must(t, os.Chown(left, nobody, nobody))
-	must(t, os.Chmod(dir, 0o755)) // root's
+	must(t, os.Chmod(dir, 0o755)) // owned by root
 	p := run(t, how{uid: nobody}, "clean", dir).wantCode(1)
 	p.wantOne(strings.Split(strings.TrimSpace(p.stderr.String()), "\n"), `^gdrcp: remove "\.gdrcp-.*permission denied`)
 	if _, err := os.Lstat(left); err != nil {

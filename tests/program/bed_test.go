@@ -10,8 +10,8 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// TestVerbsCopies copies trees both ways over each device: the last line says
-// over which, and by what kind of immediate.
+// TestVerbsCopies copies trees in both directions over each device: the last line names
+// the device and the kind of immediate.
 func TestVerbsCopies(t *testing.T) {
 	immediates := map[string]string{"rxe0": "write-with-imm", "siw0": "write+send"}
 	for _, l := range needRDMA(t) {
@@ -41,8 +41,8 @@ func TestVerbsCopies(t *testing.T) {
 	}
 }
 
-// TestVerbsNeedsNoTCP reaches a server that has no TCP port where the client
-// knows it.
+// TestVerbsNeedsNoTCP reaches a server that has no TCP port at the address that the
+// client knows.
 func TestVerbsNeedsNoTCP(t *testing.T) {
 	rdmatest.SampleOverDevices(t)
 	for i, l := range needRDMA(t) {
@@ -69,8 +69,7 @@ func TestVerbsNeedsNoTCP(t *testing.T) {
 	}
 }
 
-// TestAutoTakesVerbs asks a server that is reached over TCP for something
-// better.
+// TestAutoTakesVerbs reaches a server over TCP and asks it for something better.
 func TestAutoTakesVerbs(t *testing.T) {
 	links := needRDMA(t)
 	here, there := t.TempDir(), t.TempDir()
@@ -88,7 +87,8 @@ func TestAutoTakesVerbs(t *testing.T) {
 	}
 	run(t, how{}, "--rail", "none0", "--transport", "verbs", here+"/file", loopback+"none").wantFailure(5, `none0`)
 	s.stop()
-	// A server without verbs: the reason is told, and is an error where verbs is required.
+	// A server without verbs: the reason is printed, and is an error if verbs is
+	// required.
 	plain := serve(t, tcpLink(), there)
 	p = run(t, how{}, here+"/file", plain.url("plain")).wantCode(0)
 	p.wantOne(strings.Split(p.stderr.String(), "\n"), `^gdrcp: using tcp: .*loopback`)
@@ -96,7 +96,7 @@ func TestAutoTakesVerbs(t *testing.T) {
 	plain.stop()
 }
 
-// TestDevices: what is there is listed with its kind.
+// TestDevices: the present devices are listed with their kinds.
 func TestDevices(t *testing.T) {
 	needRDMA(t)
 	p := run(t, how{}, "devices", "--json").wantCode(0)
@@ -118,9 +118,8 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestLockedMemory: where less memory may be locked than the ring takes, the
-// limit and the remedy are told. Root is held to the limit once it lacks
-// CAP_IPC_LOCK.
+// TestLockedMemory: if less memory may be locked than the ring takes, the error has the
+// limit and the remedy. The limit applies to root without CAP_IPC_LOCK.
 func TestLockedMemory(t *testing.T) {
 	rdmatest.SampleOverDevices(t)
 	links := needRDMA(t)

@@ -8,7 +8,7 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// spoilAt changes a byte of a file, and leaves its time as it was.
+// spoilAt changes bytes of a file and preserves its modification time.
 func spoilAt(t *testing.T, path string, offsets ...int64) {
 	t.Helper()
 	st, err := os.Stat(path)
@@ -26,8 +26,8 @@ func spoilAt(t *testing.T, path string, offsets ...int64) {
 	must(t, os.Chtimes(path, st.ModTime(), st.ModTime()))
 }
 
-// TestChecksum: what the quick check would keep is compared, only what differs is sent,
-// and files that are the same stay. --json says so.
+// TestChecksum: files that pass the quick check are compared, only differing data is
+// sent, and identical files are kept. --json reports that.
 func TestChecksum(t *testing.T) {
 	everyLink(t, func(t *testing.T, l link) {
 		bothWays(t, func(t *testing.T, d direction) {
@@ -68,8 +68,8 @@ func TestChecksum(t *testing.T) {
 	})
 }
 
-// TestChecksumKilled: the old file stays whole until the new one has its name, whichever
-// end dies, and the same command brings what differs.
+// TestChecksumKilled: the old file remains intact until the new one has its name,
+// whichever end dies, and the same command transfers the differences.
 func TestChecksumKilled(t *testing.T) {
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
 		bytes, old := 2*slowBytes(s.link), t.TempDir()+"/old"

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestClockIsSet sets the clock an hour forward and back while a copy runs: a
-// peer is silent by the monotonic clock alone. Only a guest of the bed has a
-// clock that is the test's to set.
+// TestClockIsSet sets the clock an hour forward and back during a copy: only the
+// monotonic clock decides when a peer is silent. Only in a guest of the bed may a test
+// set the clock.
 func TestClockIsSet(t *testing.T) {
 	rdmatest.SampleOverDevices(t)
 	links := needRDMA(t)

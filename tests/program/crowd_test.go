@@ -18,8 +18,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// preface is what opens a connection of the TCP provider, with a preamble as its
-// private data: docs/design/protocol.md has both.
+// preface returns what opens a connection of the TCP provider, with a preamble as its
+// private data: docs/design/protocol.md defines both.
 func preface(preamble []byte) []byte {
 	b := make([]byte, 64)
 	copy(b, "gdrcp\r\n\x00")
@@ -30,18 +30,18 @@ func preface(preamble []byte) []byte {
 	return b
 }
 
-// preamble asks for a door, or with kind 1 to be a queue pair of a session.
+// preamble returns a request for a door or, with kind 1, for a queue pair of a session.
 func preamble(kind byte) []byte {
 	b := make([]byte, 48)
 	copy(b, "GDCP")
 	wire.LittleEndian.PutUint16(b[4:], xfer.ProtocolVersion)
 	b[6], b[9], b[10] = kind, 1, 1
 	wire.LittleEndian.PutUint32(b[12:], 1024)
-	_, _ = noise(uint64(kind)).Read(b[16:]) // noise has no error
+	_, _ = noise(uint64(kind)).Read(b[16:]) // noise never fails
 	return b
 }
 
-// send is a frame with a message.
+// send returns a frame with a message.
 func send(msg []byte) []byte {
 	b := make([]byte, 32, 32+len(msg))
 	b[0] = 1
@@ -49,13 +49,13 @@ func send(msg []byte) []byte {
 	return append(b, msg...)
 }
 
-// strangersWords are what those who have no key say, and then nothing more.
+// strangersWords returns what clients without a key may send before they fall silent.
 func strangersWords(t *testing.T) [][]byte {
 	t.Helper()
 	door := preface(preamble(0))
 	key, err := trust.ReadKeyFile(keyFiles[0])
 	must(t, err)
-	// What somebody may have recorded who has no key.
+	// A stranger without a key may replay a recording.
 	_, recorded, err := trust.Open(key, preamble(0))
 	must(t, err)
 	guess := append([]byte{4}, "test"...)
@@ -75,15 +75,14 @@ func strangersWords(t *testing.T) [][]byte {
 	}
 }
 
-// crowd holds very many connections to a server open, and makes new ones in the
-// place of old ones all the time.
+// crowd holds very many connections to a server open and replaces them continuously.
 type crowd struct {
-	made, held atomic.Int64 // held goes up to what was asked for, and stays
+	made, held atomic.Int64 // held grows to the requested number and remains there
 	stop       chan struct{}
 	wg         sync.WaitGroup
 }
 
-// gather begins with n connections at once, and goes on with perSecond.
+// gather starts with n connections, and then makes perSecond.
 func gather(t *testing.T, addr string, n, perSecond int) *crowd {
 	t.Helper()
 	c := &crowd{stop: make(chan struct{})}
@@ -116,7 +115,7 @@ func gather(t *testing.T, addr string, n, perSecond int) *crowd {
 					t.Errorf("connection %d: %v", i, err)
 					return
 				}
-				_, _ = s.Write(words[(i+caller)%len(words)]) // the server may have hung up
+				_, _ = s.Write(words[(i+caller)%len(words)]) // the server may have closed the connection
 				mine[at] = s
 				if i < len(mine) {
 					c.held.Add(1)
@@ -138,7 +137,7 @@ func (c *crowd) disperse() {
 	c.wg.Wait()
 }
 
-// descriptors is how many files a process has open.
+// descriptors returns how many files a process has open.
 func descriptors(t *testing.T, pid int) int {
 	t.Helper()
 	names, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
@@ -146,9 +145,9 @@ func descriptors(t *testing.T, pid int) int {
 	return len(names)
 }
 
-// TestCrowdOfStrangers has ten thousand connections without a key at a server
-// that may have few descriptors. A copy that runs goes on to its end, who has a key
-// gets in, and what the crowd costs the server is bounded and comes back.
+// TestCrowdOfStrangers connects ten thousand clients without a key to a server with few
+// descriptors. A running copy completes, a client with the key is served, and the cost
+// to the server is bounded and released.
 func TestCrowdOfStrangers(t *testing.T) {
 	onHost(t)
 	n, perSecond := 10_000, 2000
@@ -161,7 +160,7 @@ func TestCrowdOfStrangers(t *testing.T) {
 		t.Logf("this process may have %d descriptors (ulimit -Hn)", limit.Max)
 		n = int(limit.Max) - 500
 	}
-	if limit.Max >= uint64(2*n) { // otherwise it leaves none to other tests
+	if limit.Max >= uint64(2*n) { // otherwise no descriptors are left for other tests
 		rdmatest.BesideOthers(t)
 	}
 	s := &sides{here: t.TempDir(), there: t.TempDir()}
@@ -173,7 +172,7 @@ func TestCrowdOfStrangers(t *testing.T) {
 	s.copy(t, s.here+"/small", s.url("first")).wantCode(0)
 	quiet, quietBytes := descriptors(t, pid), peakOf(pid)
 
-	// It goes on until the crowd was seen, however long that takes here.
+	// It continues until the crowd was seen, however long that takes here.
 	slowly := (&proxy{bytesPerSecond: mib / 8}).start(t, s.addr())
 	running := start(t, how{}, "--transport", "tcp", "-rl", s.here+"/tree", "rdma://"+slowly.addr()+"/tree")
 	awaitPartial(t, s.there, running)
@@ -214,8 +213,8 @@ func TestCrowdOfStrangers(t *testing.T) {
 	s.stop()
 }
 
-// TestTwoHundredCopies: so many clients (GDRCP_TEST_FULL=1) copy at once to and from one
-// server, some of them to the same place. Those for whom it has no room wait.
+// TestTwoHundredCopies: that many clients (GDRCP_TEST_FULL=1) copy concurrently to and
+// from one server, some of them to the same place. Clients beyond its limit wait.
 func TestTwoHundredCopies(t *testing.T) {
 	everyLink(t, func(t *testing.T, l link) {
 		n := 40
@@ -235,7 +234,7 @@ func TestTwoHundredCopies(t *testing.T) {
 		var all []one
 		for i := range n {
 			d, name, to, bytes := direction{push: i%2 == 0}, fmt.Sprintf("f%d", i), fmt.Sprintf("to%d", i), int64(100_000+10_000*i)
-			if i%10 < 2 { // both ways
+			if i%10 < 2 { // in both directions
 				name, to, bytes = "same", "same-place", 2*mib
 			}
 			from, into := s.ends(d)

@@ -14,8 +14,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// slowBytes is what the copies that are disturbed move. Over TCP a proxy makes
-// them take their time, over an emulated device they do.
+// slowBytes is the size of the copies that are disturbed. A proxy makes them slow over
+// TCP; an emulated device is slow itself.
 func slowBytes(l link) int64 {
 	if l.transport == "verbs" {
 		return 64 << 20
@@ -23,7 +23,7 @@ func slowBytes(l link) int64 {
 	return 32 << 20
 }
 
-// slowDown returns where a client reaches the server slowly.
+// slowDown returns an address at which a client reaches the server slowly.
 func (s *sides) slowDown(t *testing.T) string {
 	if s.link.transport == "verbs" {
 		return s.via()
@@ -32,34 +32,35 @@ func (s *sides) slowDown(t *testing.T) string {
 	return s.slow.addr()
 }
 
-// event is something that ends a copy.
+// event is an event that ends a copy.
 type event struct {
 	name     string
 	toServer bool
 	signal   syscall.Signal
-	// The other end, or the client that was asked to end: the exit code, the
-	// line, and how long it may take.
+	// These are for the peer, or for the client that was asked to end: the exit code,
+	// the line, and the time that it may take.
 	code    int
 	pattern string
 	within  time.Duration
 }
 
-// silence is after how long a peer counts as dead, and is noticed by a heartbeat.
+// silence is how long until a peer without activity counts as dead, and a heartbeat
+// notices that.
 func silence() time.Duration {
 	t := xfer.DefaultTimeouts()
 	return t.Silence + t.Heartbeat
 }
 
-// lastWord is how long an end that is told to stop, or fails, takes to tell the
-// other, which then knows: its last message waits for what was posted before it.
+// lastWord is how long an end that is stopped, or fails, takes to inform the peer: its
+// last message waits for everything posted before it.
 const lastWord = xfer.AbortWait
 
-// leaving is how long a server takes that is told to stop: sessions say so, and wait
-// for the other to hang up.
+// leaving is how long a server takes after it was asked to stop: its sessions inform
+// their peers and wait for them to disconnect.
 func leaving() time.Duration { return lastWord + xfer.DefaultTimeouts().Linger }
 
-// events are all of them, or over an emulated device, on which they take their
-// time, a few: each device has others.
+// events returns all of them or, for a slow emulated device, a few: each device gets
+// others.
 func events(l link) []event {
 	all := []event{
 		{"client killed", false, syscall.SIGKILL, -1, "", 0},
@@ -79,8 +80,8 @@ func events(l link) []event {
 	return []event{all[1], all[3], all[5]}
 }
 
-// TestDeath ends copies in their middle in every way there is, and looks at
-// what the other end says and at what is left.
+// TestDeath ends copies in their middle in every possible way, and checks what the peer
+// reports and what is left.
 func TestDeath(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	everyLink(t, func(t *testing.T, l link) {
@@ -90,8 +91,8 @@ func TestDeath(t *testing.T) {
 			}
 			for _, e := range events(l) {
 				t.Run(e.name, func(t *testing.T) {
-					// On an emulated device the copies need the processors to themselves;
-					// who is stopped needs none.
+					// On an emulated device the copies need the processors to
+					// themselves. A stopped process needs none.
 					if l.transport == "tcp" || e.signal == syscall.SIGSTOP {
 						t.Parallel()
 					}
@@ -123,7 +124,7 @@ func dies(t *testing.T, s *sides, bytes int64, d direction, e event) {
 		t.Logf("the client ended after %.1f s: %s", time.Since(hit).Seconds(), client.stderr.String())
 	}
 	if !e.toServer {
-		// What is under way between the two may take its time to get there.
+		// Data in flight between the two may take its time to arrive.
 		s.awaitSessionEnd(t, log, max(e.within, launch.Slow(lastWord)))
 		t.Logf("the server ended the session after %.1f s: %s", time.Since(hit).Seconds(), s.stderr.String()[log:])
 	}
@@ -136,8 +137,8 @@ func dies(t *testing.T, s *sides, bytes int64, d direction, e event) {
 	s.afterDeath(t, d, e, client)
 }
 
-// whoComesLate copies another file to the same place while an end is stopped that the other
-// one has given up, and then lets that end go on: it damages nothing.
+// whoComesLate stops an end until its peer has given up, copies another file to the
+// same place, and then continues the stopped end, which must not damage anything.
 func (s *sides) whoComesLate(t *testing.T, d direction, e event, client *process) {
 	t.Helper()
 	from, to := s.ends(d)
@@ -159,8 +160,8 @@ func (s *sides) whoComesLate(t *testing.T, d direction, e event, client *process
 	}
 }
 
-// awaitSessionEnd waits until the server has told of a session that ended, below
-// the first log bytes of what it tells.
+// awaitSessionEnd waits until the server has logged the end of a session, after the
+// first log bytes of its output.
 func (s *server) awaitSessionEnd(t *testing.T, log int, limit time.Duration) {
 	t.Helper()
 	for deadline := time.Now().Add(limit); len(s.stderr.String()) == log; time.Sleep(20 * time.Millisecond) {
@@ -196,8 +197,8 @@ func (s *sides) afterDeath(t *testing.T, d direction, e event, client *process) 
 	s.stop()
 }
 
-// TestDeathInTree kills either end amid many files: those that have their
-// names must be right.
+// TestDeathInTree kills either end in the middle of many files: those with their final
+// names must be correct.
 func TestDeathInTree(t *testing.T) {
 	everyLink(t, func(t *testing.T, l link) {
 		bothWays(t, func(t *testing.T, d direction) {
@@ -248,10 +249,10 @@ func diesInTree(t *testing.T, l link, d direction, server bool) {
 	noTemps(t, to)
 }
 
-// someFiles returns up to most of the files below dir that have their names.
+// someFiles returns up to most of the files below dir that have their final names.
 func someFiles(dir string, most int) []string {
 	var found []string
-	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error { // files come and go
+	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error { // files appear and disappear
 		if err == nil && d.Type().IsRegular() && !isTemp(path) {
 			found = append(found, path)
 		}
@@ -263,8 +264,8 @@ func someFiles(dir string, most int) []string {
 	return found
 }
 
-// TestTwoAtOnce copies into one folder at once: the one that comes later must
-// not take the other's unfinished files for leftovers.
+// TestTwoAtOnce makes two copies into one directory concurrently: the later one must
+// not treat the other's unfinished files as leftovers.
 func TestTwoAtOnce(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	everyLink(t, func(t *testing.T, l link) {
@@ -280,7 +281,7 @@ func TestTwoAtOnce(t *testing.T) {
 			write(t, stale, "left by a run that was killed")
 			first := start(t, how{}, append(l.copyArgs(), s.operands(d, s.slowDown(t), "big", "big")...)...)
 			awaitPartial(t, to, first)
-			first.signal(syscall.SIGSTOP) // for less long than makes it silent
+			first.signal(syscall.SIGSTOP) // not long enough to count as silent
 			s.copy(t, s.operands(d, s.via(), "small", "small")...).wantCode(0)
 			if left := temps(to); len(left) != 2 || slices.Contains(left, stale) { // a partial file and its journal
 				t.Errorf("beside a run that is under way another one left %q", left)

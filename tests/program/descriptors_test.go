@@ -13,8 +13,9 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// TestKeysShareDescriptors: one key has as many sessions as it can, and each opens as many
-// directories and files as it can. A server that may have few open still serves another key.
+// TestKeysShareDescriptors: one key has as many sessions as possible, and each opens as
+// many directories and files as possible. A server with a low descriptor limit still
+// serves another key.
 func TestKeysShareDescriptors(t *testing.T) {
 	onHost(t)
 	rdmatest.BesideOthers(t)
@@ -50,7 +51,7 @@ func TestKeysShareDescriptors(t *testing.T) {
 		}
 		start(t, as["greedy"], args...)
 	}
-	// Until no session of the greedy key opens more.
+	// Wait until no session of the greedy key opens more.
 	open, since := 0, time.Now()
 	for end := time.Now().Add(launch.Slow(20 * time.Second)); time.Since(since) < 2*time.Second && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if now := descriptors(t, pid); now > open {

@@ -16,16 +16,16 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// aged makes of a tree what a destination may have had before: some of it the
-// same, some newer, older, of another size or of another kind, some missing, and
-// some that the source does not have.
+// aged turns a tree into what a destination may have had before: some entries are the
+// same, some are newer, older, or of another size or kind, some are missing, and some
+// do not exist in the source.
 func (g *thicket) aged(dir string) {
 	g.t.Helper()
 	for _, path := range slices.Clone(g.paths) {
 		at := dir + "/" + path
 		st, err := os.Lstat(at)
 		if err != nil {
-			continue // went with its directory
+			continue // removed with its directory
 		}
 		switch kind := g.rng.IntN(9); {
 		case kind < 2:
@@ -43,7 +43,7 @@ func (g *thicket) aged(dir string) {
 	g.age(dir)
 }
 
-// other puts something of any kind at a path.
+// other creates an entry of any kind at a path.
 func (g *thicket) other(at string) {
 	switch g.rng.IntN(5) {
 	case 0:
@@ -57,9 +57,8 @@ func (g *thicket) other(at string) {
 	}
 }
 
-// clearForDirs removes from a destination what is in the place of the source's
-// directories and is none. Where rsync is to keep it, it gives it the time of the
-// directory.
+// clearForDirs removes entries of a destination that have the name of a source
+// directory and are not directories.
 func (g *thicket) clearForDirs(src, dst string) {
 	for name, st := range namesBelow(g.t, src) {
 		at := filepath.Join(dst, name)
@@ -79,8 +78,8 @@ func (g *thicket) age(dir string) {
 	}
 }
 
-// TestDestinationAsRsync copies random trees over what a destination may have
-// had, with rsync and with the program both ways, and asks rsync for differences.
+// TestDestinationAsRsync copies random trees over an existing destination, with rsync
+// and with the program in both directions, and lets rsync look for differences.
 func TestDestinationAsRsync(t *testing.T) {
 	onHost(t)
 	needRsync(t)
@@ -144,8 +143,8 @@ func TestDestinationAsRsync(t *testing.T) {
 	}
 }
 
-// sameNow gives directories one time that have one of this hour: something was
-// deleted in them, and they are no part of the copy.
+// sameNow gives one time to all directories with a recent time: something was deleted
+// in them, and they are not part of the copy.
 func sameNow(t *testing.T, dirs ...string) {
 	t.Helper()
 	for _, dir := range dirs {
@@ -157,7 +156,7 @@ func sameNow(t *testing.T, dirs ...string) {
 	}
 }
 
-// rsyncCode runs rsync and returns what the program's exit code is to be: 3 for
+// rsyncCode runs rsync and returns the exit code that the program should have: 3 for
 // rsync's 23, some files were not copied.
 func rsyncCode(t *testing.T, args ...string) int {
 	t.Helper()
@@ -174,12 +173,12 @@ func rsyncCode(t *testing.T, args ...string) int {
 	}
 }
 
-// without are the lines of a that are not among those of b.
+// without returns the lines of a that are not in b.
 func without(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(line string) bool { return slices.Contains(b, line) })
 }
 
-// deletions are the sorted lines that tell what is deleted.
+// deletions returns the sorted lines that report deletions.
 func deletions(p *process) (lines []string) {
 	for line := range strings.Lines(p.stderr.String()) {
 		if strings.HasPrefix(line, "deleting ") {
@@ -190,8 +189,8 @@ func deletions(p *process) (lines []string) {
 	return lines
 }
 
-// TestClosedDirectoriesAgain: who is not root copies a directory that nobody may
-// write to, and then what has changed in it, as rsync does.
+// TestClosedDirectoriesAgain: a user other than root copies a read-only directory, and
+// then its changes, as with rsync.
 func TestClosedDirectoriesAgain(t *testing.T) {
 	onHost(t)
 	asRoot(t)
@@ -224,8 +223,8 @@ func TestClosedDirectoriesAgain(t *testing.T) {
 	}
 }
 
-// TestFileInAClosedDirectory: who may not write to the directory that a file is in copies to
-// that very file, or keeps it. All else is refused before data is sent.
+// TestFileInAClosedDirectory: a user who may not write to a file's directory can copy
+// to that file itself, or keep it. Everything else is refused before data is sent.
 func TestFileInAClosedDirectory(t *testing.T) {
 	onHost(t)
 	asRoot(t)
@@ -270,8 +269,8 @@ func TestFileInAClosedDirectory(t *testing.T) {
 	})
 }
 
-// TestNoPlaceForTheTop: where a copied directory cannot be made, nothing of it can, and that is
-// told once.
+// TestNoPlaceForTheTop: if a copied directory cannot be created, nothing in it can, and
+// that is reported once.
 func TestNoPlaceForTheTop(t *testing.T) {
 	onHost(t)
 	dir := t.TempDir()
@@ -283,7 +282,7 @@ func TestNoPlaceForTheTop(t *testing.T) {
 	for _, tc := range []struct{ to, want string }{
 		{dir + "/tonowhere", `^gdrcp: copy a directory to ".*/tonowhere": not a directory`},
 		{dir + "/in", `^gdrcp: copy a directory to ".*/in/tree": not a directory`},
-		{"/proc/gdrcp-test", `^gdrcp: (make directory|write to) "/proc/gdrcp-test": `}, // root, and others
+		{"/proc/gdrcp-test", `^gdrcp: (make directory|write to) "/proc/gdrcp-test": `}, // for root, and for others
 	} {
 		run(t, how{}, "-r", dir+"/tree", tc.to).wantFailure(1, tc.want)
 	}

@@ -21,21 +21,21 @@ func smallDisk(t *testing.T, dir, size string) {
 	})
 }
 
-// onSmallDisk returns sides of which the sink is a small disk.
+// onSmallDisk returns sides whose sink is a small disk.
 func onSmallDisk(t *testing.T, d direction, size string) *sides {
 	t.Helper()
 	s := &sides{here: t.TempDir(), there: t.TempDir()}
 	_, to := s.ends(d)
 	smallDisk(t, to, size)
 	s.server = serve(t, tcpLink(), s.there)
-	t.Cleanup(func() { // before the disk goes
+	t.Cleanup(func() { // before the disk is unmounted
 		_ = s.cmd.Process.Kill()
 		<-s.ended
 	})
 	return s
 }
 
-// TestDiskTooSmall: what cannot fit is refused before the first byte.
+// TestDiskTooSmall: a copy that cannot fit is refused before the first byte.
 func TestDiskTooSmall(t *testing.T) {
 	onHost(t)
 	bothWays(t, func(t *testing.T, d direction) {
@@ -54,7 +54,7 @@ func TestDiskTooSmall(t *testing.T) {
 	})
 }
 
-// TestSparseFitsSmallDisk: holes take no room.
+// TestSparseFitsSmallDisk: holes need no space.
 func TestSparseFitsSmallDisk(t *testing.T) {
 	onHost(t)
 	bothWays(t, func(t *testing.T, d direction) {
@@ -68,7 +68,7 @@ func TestSparseFitsSmallDisk(t *testing.T) {
 	})
 }
 
-// TestDiskFills: something else takes the room while a copy is under way.
+// TestDiskFills: something else takes the free space during a copy.
 func TestDiskFills(t *testing.T) {
 	onHost(t)
 	bothWays(t, func(t *testing.T, d direction) {
@@ -99,8 +99,8 @@ func TestDiskFills(t *testing.T) {
 	})
 }
 
-// TestDisksBelowDestination: what goes to a file system that is mounted below
-// the destination needs room there, and nowhere else.
+// TestDisksBelowDestination: files for a file system mounted below the destination need
+// space on that file system only.
 func TestDisksBelowDestination(t *testing.T) {
 	onHost(t)
 	bothWays(t, func(t *testing.T, d direction) {

@@ -16,16 +16,16 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// failingDisk is a directory that is served by way of FUSE, in this process, whose writes
-// can fail.
+// failingDisk is a directory that this process serves through FUSE and whose writes can
+// fail.
 type failingDisk struct {
-	mount string // where it is reached
+	mount string // the mount point
 
 	mu sync.Mutex
-	// spoil is asked, under mu, about each write of data: what to write instead, or an
-	// error. Nil: all goes well.
+	// spoil is called, under mu, for each write of data. It returns what to write
+	// instead, or an error. If it is nil, all writes succeed.
 	spoil func(data []byte) ([]byte, syscall.Errno)
-	// refuses is the error of everything that makes or changes a name.
+	// refuses is the error of every operation that creates or changes a name.
 	refuses syscall.Errno
 }
 
@@ -79,7 +79,7 @@ func (n *failingNode) Rename(ctx context.Context, name string, to fs.InodeEmbedd
 }
 
 func (n *failingNode) Write(ctx context.Context, f fs.FileHandle, data []byte, off int64) (uint32, syscall.Errno) {
-	if !strings.Contains(n.Path(nil), "journal") { // a journal is checked by itself
+	if !strings.Contains(n.Path(nil), "journal") { // journals have their own checks
 		spoiled, errno := n.disk.spoiled(data)
 		if errno != 0 {
 			return 0, errno
@@ -89,7 +89,7 @@ func (n *failingNode) Write(ctx context.Context, f fs.FileHandle, data []byte, o
 	return f.(fs.FileWriter).Write(ctx, data, off)
 }
 
-// onFailingDisk returns sides of which the sink is on such a disk.
+// onFailingDisk returns sides whose sink is on such a disk.
 func onFailingDisk(t *testing.T, d direction) (*sides, *failingDisk) {
 	t.Helper()
 	asRoot(t)
@@ -102,21 +102,21 @@ func onFailingDisk(t *testing.T, d direction) (*sides, *failingDisk) {
 		s.here, s.there = s.there, s.here
 	}
 	s.server = serve(t, tcpLink(), s.there)
-	t.Cleanup(func() { // before the disk goes
+	t.Cleanup(func() { // before the disk is unmounted
 		_ = s.cmd.Process.Kill()
 		<-s.ended
 	})
 	return s, disk
 }
 
-// TestFailingDiskOfTheSink: a disk that refuses what is written costs the file, or where it
-// is full the copy, with one clear line; nothing half-written has a final name; and when the
-// disk is well again the same command goes on.
+// TestFailingDiskOfTheSink: if a disk refuses writes, the file fails or, if the disk is
+// full, the copy, with one clear line. No partial file has a final name. When the disk
+// works again, the same command resumes.
 func TestFailingDiskOfTheSink(t *testing.T) {
 	onHost(t)
 	for name, c := range map[string]struct {
 		errno   syscall.Errno
-		names   bool // nothing gets a name any more, either
+		names   bool // names cannot be created any more, either
 		code    int
 		pattern string
 	}{
@@ -134,7 +134,7 @@ func TestFailingDiskOfTheSink(t *testing.T) {
 				args := append(s.operands(d, s.via(), "tree/.", ""), "-rl", "--slots", "2")
 				written := 0
 				disk.set(func(data []byte) ([]byte, syscall.Errno) {
-					if written += len(data); written < 10*mib { // some of big is there
+					if written += len(data); written < 10*mib { // part of big is there
 						return data, 0
 					}
 					if c.names {
@@ -159,14 +159,13 @@ func TestFailingDiskOfTheSink(t *testing.T) {
 	}
 }
 
-// TestDiskThatChangesBits: with --verify-written every file of which the disk keeps another
-// bit than it was given is found, and does not get its name. GDRCP_TEST_FULL=1 turns over
-// 1000 bits.
+// TestDiskThatChangesBits: with --verify-written, every file in which the disk flips a
+// bit is detected and does not get its name. GDRCP_TEST_FULL=1 flips 1000 bits.
 func TestDiskThatChangesBits(t *testing.T) {
 	onHost(t)
 	files := 25
 	if full() {
-		files = 500 // each way
+		files = 500 // in each direction
 	}
 	bothWays(t, func(t *testing.T, d direction) {
 		s, disk := onFailingDisk(t, d)

@@ -6,8 +6,8 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// TestFarEndOverVerbs: what starts the far end carries no data where a device
-// reaches it. A shell of this host is in the place of ssh.
+// TestFarEndOverVerbs: if a device reaches the remote process, the program that starts
+// it carries no data. A local shell replaces ssh.
 func TestFarEndOverVerbs(t *testing.T) {
 	rdmatest.SampleOverDevices(t)
 	byShell := []string{"--rsh", `sh -c 'shift; exec sh -c "$*"' rsh`, "--remote-path", binary, "--json"}
@@ -20,7 +20,7 @@ func TestFarEndOverVerbs(t *testing.T) {
 				append(forced, here+"/file", "host:"+there+"/pushed"),
 				append(forced, "--transport", "verbs", "host:"+there+"/pushed", here+"/pulled"),
 			}
-			if full() { // three processes take their time on an emulated machine
+			if full() { // three processes are slow on an emulated machine
 				copies = append(copies, []string{"--require", "verbs", "a:" + here + "/pulled", "b:" + there + "/relayed"})
 			}
 			for _, args := range copies {

@@ -17,7 +17,7 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// must ends the test at an error of making what it needs.
+// must ends the test if preparing it fails.
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -25,14 +25,14 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// noise is a stream of bytes that do not compress, the same for the same seed.
+// noise returns a stream of incompressible bytes, the same for the same seed.
 func noise(seed uint64) io.Reader {
 	var key [32]byte
 	copy(key[:], fmt.Sprintf("noise %d", seed))
 	return rand.NewChaCha8(key)
 }
 
-// makeFile makes a file of that many bytes of noise.
+// makeFile makes a file with that many bytes of noise.
 func makeFile(t testing.TB, path string, bytes int64, seed uint64) {
 	t.Helper()
 	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
@@ -49,8 +49,8 @@ func write(t testing.TB, path, text string) {
 	must(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
-// makeTree makes a tree of files of many sizes, empty ones, folders, an empty
-// one, and links, one of them to nothing.
+// makeTree makes a tree of files of many sizes, some of them empty, directories, one of
+// them empty, and links, one of them dangling.
 func makeTree(t testing.TB, dir string, files int, seed uint64) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -69,7 +69,7 @@ func makeTree(t testing.TB, dir string, files int, seed uint64) {
 	must(t, os.Symlink("nowhere", filepath.Join(dir, "dangling")))
 }
 
-// kind is what a name leads to, in one letter.
+// kind returns the type of an entry as one letter.
 func kind(m fs.FileMode) string {
 	switch {
 	case m.IsRegular():
@@ -82,8 +82,8 @@ func kind(m fs.FileMode) string {
 	return "special"
 }
 
-// sameTree fails the test where copy is not what original is: names, kinds,
-// content and link targets, and with meta modes and times too.
+// sameTree fails the test unless copied equals original: names, types, contents and
+// link targets and, with meta, modes and times too.
 func sameTree(t testing.TB, original, copied string, meta bool) {
 	t.Helper()
 	a, b := namesBelow(t, original), namesBelow(t, copied)
@@ -107,8 +107,8 @@ func sameTree(t testing.TB, original, copied string, meta bool) {
 	}
 }
 
-// namesBelow returns all names below dir, "." being dir, which may be a file.
-// What goes while it looks is left out.
+// namesBelow returns all names below dir; "." is dir itself, which may be a file. Names
+// that disappear meanwhile are omitted.
 func namesBelow(t testing.TB, dir string) map[string]fs.FileInfo {
 	t.Helper()
 	all := map[string]fs.FileInfo{}
@@ -133,7 +133,7 @@ func namesBelow(t testing.TB, dir string) map[string]fs.FileInfo {
 	return all
 }
 
-// differ says in what two files, links or folders differ; "" if in nothing.
+// differ describes how two files, links or directories differ, or returns "".
 func differ(x, y fs.FileInfo, pathX, pathY string) string {
 	if kx, ky := kind(x.Mode()), kind(y.Mode()); kx != ky {
 		return fmt.Sprintf("is %s, not %s", ky, kx)
@@ -153,7 +153,7 @@ func differ(x, y fs.FileInfo, pathX, pathY string) string {
 	return ""
 }
 
-// differAt compares the content of two files of one size.
+// differAt compares the content of two files of the same size.
 func differAt(pathX, pathY string) string {
 	x, err := os.Open(pathX)
 	if err != nil {
@@ -179,13 +179,13 @@ func differAt(pathX, pathY string) string {
 	}
 }
 
-// isTemp is whether a name is one of a file that is not complete.
+// isTemp reports whether a name belongs to an incomplete file.
 func isTemp(name string) bool { return strings.HasPrefix(filepath.Base(name), ".gdrcp-") }
 
-// temps returns what bears no final name below dir.
+// temps returns the entries below dir that have no final name.
 func temps(dir string) []string {
 	var found []string
-	_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error { // files come and go
+	_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error { // files appear and disappear
 		if isTemp(path) {
 			found = append(found, path)
 		}
@@ -194,8 +194,7 @@ func temps(dir string) []string {
 	return found
 }
 
-// noneWrong fails the test where a file bears its final name and is not what
-// the original is.
+// noneWrong fails the test if a file has its final name and differs from the original.
 func noneWrong(t testing.TB, original, copied string) {
 	t.Helper()
 	if _, err := os.Lstat(copied); err != nil {
@@ -214,7 +213,7 @@ func noneWrong(t testing.TB, original, copied string) {
 	}
 }
 
-// noTemps fails the test where something below dir bears no final name.
+// noTemps fails the test if an entry below dir has no final name.
 func noTemps(t testing.TB, dir string) {
 	t.Helper()
 	if left := temps(dir); len(left) > 0 {
@@ -222,7 +221,7 @@ func noTemps(t testing.TB, dir string) {
 	}
 }
 
-// allocated is how many bytes a file has on its disk.
+// allocated returns how many bytes a file occupies on its disk.
 func allocated(t testing.TB, path string) int64 {
 	t.Helper()
 	var st syscall.Stat_t
@@ -230,8 +229,7 @@ func allocated(t testing.TB, path string) int64 {
 	return st.Blocks * 512
 }
 
-// awaitPartial waits until something of a copy has arrived below dir, under no
-// final name.
+// awaitPartial waits until part of a copy has arrived below dir, under no final name.
 func awaitPartial(t testing.TB, dir string, p *process) {
 	t.Helper()
 	for deadline := time.Now().Add(launch.Slow(20 * time.Second)); ; time.Sleep(2 * time.Millisecond) {
@@ -252,8 +250,8 @@ func awaitPartial(t testing.TB, dir string, p *process) {
 	}
 }
 
-// TestManyFilesOfOneHole: files that are one hole are open while they are looked at, and
-// not until they have arrived.
+// TestManyFilesOfOneHole: files that consist of one hole are open while they are
+// examined, but not until they have arrived.
 func TestManyFilesOfOneHole(t *testing.T) {
 	onHost(t)
 	s := newSides(t, tcpLink())

@@ -12,8 +12,8 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// TestDeleteByFiltersAsRsync deletes by random rules what random destinations
-// have and their sources have not, and asks rsync for differences.
+// TestDeleteByFiltersAsRsync applies random rules to the deletion of random extraneous
+// entries, and lets rsync look for differences.
 func TestDeleteByFiltersAsRsync(t *testing.T) {
 	onHost(t)
 	needRsync(t)
@@ -34,7 +34,7 @@ func TestDeleteByFiltersAsRsync(t *testing.T) {
 		args = append(args, "-a", "--delete")
 		judge := exec.Command("rsync", append(slices.Clone(args), s.here+"/"+name+"/", want+"/")...)
 		if out, err := judge.CombinedOutput(); err != nil {
-			// A file that is in the place of a directory with something protected.
+			// A file has the name of a directory that contains something protected.
 			t.Logf("seed %d: rsync does not come to its end: %v\n%s", seed, err, out)
 			continue
 		}
@@ -49,7 +49,7 @@ func TestDeleteByFiltersAsRsync(t *testing.T) {
 			if p.wait(launch.Slow(time.Minute)) != 0 {
 				t.Fatalf("seed %d, %v, %q: %s", seed, d, args, p)
 			}
-			// Directories that the source has not have the time of the deletion.
+			// Directories that the source does not have get the time of the deletion.
 			if left := rsync(t, "-nicaO", "--delete", want+"/", to+"/copy/"); left != "" {
 				t.Errorf("seed %d, %v, %q: rsync finds differences:\n%s", seed, d, args, left)
 			}

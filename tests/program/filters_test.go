@@ -14,14 +14,14 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// thicket grows random trees, and makes rules that are likely to match.
+// thicket makes random trees, and rules that are likely to match.
 type thicket struct {
 	t     *testing.T
 	rng   *rand.Rand
-	paths []string // of what was grown
+	paths []string // of the entries made
 }
 
-// growth are names that patterns trip over.
+// growth has names that are difficult for patterns.
 var growth = []string{
 	"a", "b", "ab", "abc", "x1", "A", "a.o", "b.c", ".x", "...", "a b", "[a]", "[", "]", "*", "a*", "?", `a\b`, "!", "#x", ";y", "-", "a-b", "foo", "foo.bar",
 	"new\nline", "\xff", "ü", "- a", "+ b",
@@ -33,7 +33,7 @@ func newThicket(t *testing.T, seed uint64) *thicket {
 
 func (g *thicket) pick(list []string) string { return list[g.rng.IntN(len(list))] }
 
-// grow fills a directory, and gives everything in it a time of its own.
+// grow fills a directory, and gives each entry its own time.
 func (g *thicket) grow(dir, below string, depth int) {
 	must(g.t, os.MkdirAll(dir, 0o755))
 	for range 3 + g.rng.IntN(6) {
@@ -59,7 +59,7 @@ func (g *thicket) grow(dir, below string, depth int) {
 	}
 }
 
-// pattern is a path that was grown, or the end of one, with wildcards in it.
+// pattern returns an existing path, or the end of one, with wildcards in it.
 func (g *thicket) pattern() string {
 	parts := strings.Split(g.pick(g.paths), "/")
 	if g.rng.IntN(3) > 0 {
@@ -88,7 +88,7 @@ func (g *thicket) pattern() string {
 	return p
 }
 
-// rules are options that gdrcp and rsync take alike.
+// rules returns options that gdrcp and rsync share.
 func (g *thicket) rules(dir string) []string {
 	var args []string
 	for i := range 1 + g.rng.IntN(5) {
@@ -114,7 +114,7 @@ func (g *thicket) rules(dir string) []string {
 	return args
 }
 
-// judged is how many random cases a test with rsync has.
+// judged is the number of random cases in a test with rsync.
 func judged(few, many int) int {
 	if full() {
 		return many
@@ -122,8 +122,8 @@ func judged(few, many int) int {
 	return few
 }
 
-// TestFiltersAsRsync copies random trees under random rules, with rsync and with
-// the program both ways, and asks rsync for differences.
+// TestFiltersAsRsync copies random trees with random rules, with rsync and with the
+// program in both directions, and lets rsync look for differences.
 func TestFiltersAsRsync(t *testing.T) {
 	onHost(t)
 	needRsync(t)
@@ -154,7 +154,7 @@ func TestFiltersAsRsync(t *testing.T) {
 			if p.wait(launch.Slow(time.Minute)) != 0 {
 				t.Fatalf("seed %d, %v, rules %q: %s", seed, d, rules, p)
 			}
-			if top == name { // the folder that it is in is nobody's copy
+			if top == name { // the parent directory is not part of the copy
 				now := time.Now()
 				must(t, os.Chtimes(want, now, now))
 				must(t, os.Chtimes(to+"/copy", now, now))
@@ -168,8 +168,8 @@ func TestFiltersAsRsync(t *testing.T) {
 	s.stop()
 }
 
-// names are a list for --files-from, of which some are not there. They are
-// written in ways that mean the same.
+// names returns a list for --files-from, in which some names are missing from the tree.
+// They are spelled in different ways that mean the same.
 func (g *thicket) names(dir string) (list []string, missing int) {
 	for range 1 + g.rng.IntN(8) {
 		name := g.pick(g.paths)
@@ -180,7 +180,7 @@ func (g *thicket) names(dir string) (list []string, missing int) {
 		case 0:
 			name = "/" + name
 		case 1:
-			// rsync follows a link that is named so.
+			// rsync follows a link that is named like this.
 			if st, err := os.Lstat(dir + "/" + name); err == nil && st.Mode()&os.ModeSymlink == 0 {
 				name += "/"
 			}
@@ -197,8 +197,8 @@ func (g *thicket) names(dir string) (list []string, missing int) {
 	return list, missing
 }
 
-// TestFilesFromAsRsync copies what lists name of random trees, with rules and
-// without, and asks rsync for differences.
+// TestFilesFromAsRsync copies the listed names of random trees, with and without rules,
+// and lets rsync look for differences.
 func TestFilesFromAsRsync(t *testing.T) {
 	onHost(t)
 	needRsync(t)
@@ -224,7 +224,7 @@ func TestFilesFromAsRsync(t *testing.T) {
 		}
 		code := map[int]int{0: 0, 23: 3}
 		judge := exec.Command("rsync", append(slices.Clone(args), s.here+"/"+name, want+"/")...)
-		out, _ := judge.CombinedOutput() // its exit code says whether names were missing
+		out, _ := judge.CombinedOutput() // its exit code reports missing names
 		wantCode, known := code[judge.ProcessState.ExitCode()]
 		if !known || (missing > 0) != (wantCode == 3) {
 			t.Fatalf("seed %d: rsync %q: %v\n%s", seed, args, judge.ProcessState, out)
@@ -242,7 +242,7 @@ func TestFilesFromAsRsync(t *testing.T) {
 			if n := strings.Count(p.stderr.String(), "no such file or directory"); n != missing {
 				t.Errorf("seed %d, %v: %d names are told to be missing, %d are:\n%s", seed, d, n, missing, &p.stderr)
 			}
-			must(t, os.MkdirAll(to+"/copy", 0o755)) // it is there only where something was copied
+			must(t, os.MkdirAll(to+"/copy", 0o755)) // it exists only if something was copied
 			now := time.Now()
 			must(t, os.Chtimes(want, now, now))
 			must(t, os.Chtimes(to+"/copy", now, now))

@@ -14,14 +14,13 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// tamperer stands between a client and a server, knows where a frame of the TCP
-// provider begins and ends, and does to one of them what only somebody on purpose
-// would.
+// tamperer is a proxy between a client and a server that knows where a frame of the TCP
+// provider begins and ends, and manipulates one of them like an attacker.
 type tamperer struct {
 	listener net.Listener
 	server   string
-	// tamper returns what to pass on in the place of frame number n of that direction
-	// of all connections; rest reads what follows.
+	// tamper returns what to forward instead of frame number n of that direction,
+	// counted over all connections. rest reads what follows.
 	tamper func(to towards, n int64, frame []byte, rest func() []byte) []byte
 	frames [2]atomic.Int64
 
@@ -30,7 +29,7 @@ type tamperer struct {
 	wg    sync.WaitGroup
 }
 
-// between starts one. The test's end ends it.
+// between starts a tamperer, which ends with the test.
 func between(t *testing.T, server string, tamper func(to towards, n int64, frame []byte, rest func() []byte) []byte) *tamperer {
 	t.Helper()
 	x := &tamperer{server: server, tamper: tamper}
@@ -69,7 +68,7 @@ func (x *tamperer) accept() {
 	}
 }
 
-// pass passes one direction on, after the preface or its answer frame by frame.
+// pass forwards one direction, frame by frame after the preface or its answer.
 func (x *tamperer) pass(to towards, from, into net.Conn, prefaceBytes int) {
 	defer into.Close()
 	defer from.Close()
@@ -81,7 +80,7 @@ func (x *tamperer) pass(to towards, from, into net.Conn, prefaceBytes int) {
 		if _, err := io.ReadFull(from, b); err != nil {
 			return nil
 		}
-		if b[0] != 5 { // a request to read has a length, and no payload
+		if b[0] != 5 { // a read request has a length but no payload
 			b = append(b, make([]byte, wire.LittleEndian.Uint32(b[4:]))...)
 		}
 		if _, err := io.ReadFull(from, b[32:]); err != nil {
@@ -104,17 +103,17 @@ func (x *tamperer) pass(to towards, from, into net.Conn, prefaceBytes int) {
 	}
 }
 
-// tampered copies through one.
+// tampered copies through x.
 func (c *cutCase) tampered(t *testing.T, x *tamperer, options ...string) *process {
 	t.Helper()
 	return c.copyVia(t, x.listener.Addr().String(), 2*bounded(), options...)
 }
 
-// TestTamper drops, repeats, exchanges, cuts and changes frames, one in each copy:
-// it ends by an error, or with the right bytes.
+// TestTamper drops, repeats, swaps, truncates and changes frames, one in each copy: the
+// copy fails or has the right bytes.
 func TestTamper(t *testing.T) {
 	onHost(t)
-	rdmatest.BesideOthers(t) // some of it waits for a peer that waits
+	rdmatest.BesideOthers(t) // in some cases both peers wait
 	type manner struct {
 		name string
 		do   func(frame []byte, rest func() []byte) []byte
@@ -164,7 +163,8 @@ func TestTamper(t *testing.T) {
 				did.Store(true)
 				return m.do(frame, rest)
 			})
-			// What is dropped is waited for, by both ends, and each hears the other.
+			// Both ends wait for a dropped frame, and each receives heartbeats from the
+			// other.
 			options := []string{"--timeout", "4"}
 			if i%2 == 1 {
 				options = append(options, "--encrypt")

@@ -12,24 +12,24 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// The GPUs of these tests are gpu/fakecuda's: they show what the program does
-// and says, and nothing of how a GPU and a NIC get along.
+// The GPUs of these tests are gpu/fakecuda's: they show what the program does and
+// reports, but nothing about how a GPU and a NIC work together.
 
-// gpuWay is a link, and what is found there by who asks for slots in a GPU.
+// gpuWay is a link, and what a request for slots in a GPU finds there.
 type gpuWay struct {
 	name string
 	link link
 	as   how
 	rung string
-	why  string // matches why there is no better rung; "" for the best one
-	// flush is how a sink makes visible what arrived.
+	why  string // matches why there is no better memory path; "" for the best one
+	// flush is how a sink makes received data visible.
 	flush string
 }
 
 func (w *gpuWay) direct() bool { return w.rung == "dma-buf" || w.rung == "peermem" }
 
-// withGPUs starts processes that have the fake's GPUs, in a mode that words of
-// GDRCP_FAKE_CUDA say, and further variables.
+// withGPUs starts processes with the fake's GPUs, in the mode that words for
+// GDRCP_FAKE_CUDA select, and with further variables.
 func withGPUs(t *testing.T, words []string, variables ...string) how {
 	t.Helper()
 	library, err := fakeCUDA()
@@ -41,8 +41,8 @@ func withGPUs(t *testing.T, words []string, variables ...string) how {
 	return how{before: append(env, variables...)}
 }
 
-// gpuWays are TCP or, where there are RDMA devices, what the bed has in the
-// place of NICs that reach GPU memory, and that do not.
+// gpuWays returns TCP or, if there are RDMA devices, the bed's substitutes for NICs
+// that reach GPU memory and for those that do not.
 func gpuWays(t *testing.T) []gpuWay {
 	t.Helper()
 	if len(rdmaLinks()) == 0 {
@@ -63,7 +63,7 @@ func gpuWays(t *testing.T) []gpuWay {
 	return ways
 }
 
-// withDMABufs is withGPUs and the libibverbs by which rxe imports dma-bufs.
+// withDMABufs is withGPUs and the libibverbs with which rxe imports dma-bufs.
 func withDMABufs(t *testing.T, words ...string) how {
 	t.Helper()
 	library := os.Getenv("BED_VERBS_DMABUF")
@@ -73,7 +73,7 @@ func withDMABufs(t *testing.T, words ...string) how {
 	return withGPUs(t, words, "GDRCP_LIBIBVERBS="+library)
 }
 
-// gpuEnds are the ends that have their slots in a GPU.
+// gpuEnds are the ends with slots in a GPU.
 type gpuEnds struct{ source, sink bool }
 
 func (e gpuEnds) String() string {
@@ -86,7 +86,8 @@ func (e gpuEnds) String() string {
 	return "sink"
 }
 
-// here is whether the client is one of them, and there whether the server is.
+// here reports whether the client has its slots in a GPU, and there whether the server
+// has.
 func (e gpuEnds) here(d direction) bool  { return d.push && e.source || !d.push && e.sink }
 func (e gpuEnds) there(d direction) bool { return d.push && e.sink || !d.push && e.source }
 
@@ -100,9 +101,8 @@ func (e gpuEnds) args(d direction) (args []string) {
 	return args
 }
 
-// TestGPUCopies copies a tree over each way, with slots in GPUs at either end
-// and at both. What a push tells is held against what people should read, and
-// what a pull tells against what programs should.
+// TestGPUCopies copies a tree over each way, with slots in GPUs at either end and at
+// both. It checks the text output of a push and the events of a pull.
 func TestGPUCopies(t *testing.T) {
 	for _, w := range gpuWays(t) {
 		t.Run(w.name, func(t *testing.T) {
@@ -123,8 +123,9 @@ func TestGPUCopies(t *testing.T) {
 	}
 }
 
-// sampledOut is whether a copy over an emulated device is left out: in full runs
-// of the best way nothing is, of the others that one end only is in a GPU.
+// sampledOut reports whether a copy over an emulated device is skipped. Full runs skip
+// none on the best memory path; on the others they skip copies with only one end in a
+// GPU.
 func (w *gpuWay) sampledOut(d direction, e gpuEnds) bool {
 	best := w.rung == "dma-buf"
 	if e.String() != "both" {
@@ -133,8 +134,8 @@ func (w *gpuWay) sampledOut(d direction, e gpuEnds) bool {
 	return !best && sampledOut(w.link, d)
 }
 
-// makeGPUTree makes a tree of what chunks can hold: many small files, an empty
-// one, one of several pieces, and holes.
+// makeGPUTree makes a tree with all kinds of contents of chunks: many small files, an
+// empty one, one of several pieces, and holes.
 func makeGPUTree(t *testing.T, dir string) {
 	t.Helper()
 	makeTree(t, dir, 60, 1)
@@ -143,7 +144,7 @@ func makeGPUTree(t *testing.T, dir string) {
 	must(t, os.Truncate(dir+"/sparse", 6*mib))
 }
 
-// rootOf is what the processor makes of a tree.
+// rootOf returns the root of a tree as the processor computes it.
 func rootOf(t *testing.T, tree string) string {
 	t.Helper()
 	p := run(t, how{}, "manifest", "create", "--hash", "blake3", "--json", "-o", os.DevNull, tree).wantCode(0)
@@ -179,7 +180,7 @@ func overGPU(t *testing.T, w *gpuWay, s *sides, d direction, e gpuEnds, root str
 	})
 }
 
-// memory is where an end has its slots, in words.
+// memory describes where an end has its slots.
 func (w *gpuWay) memory(inGPU bool) string {
 	switch {
 	case !inGPU:
@@ -190,7 +191,7 @@ func (w *gpuWay) memory(inGPU bool) string {
 	return "GPU 0, " + w.rung
 }
 
-// slots matches what an end says of both ends' slots when a copy has ended.
+// slots matches what an end reports about both ends' slots after a copy.
 func (w *gpuWay) slots(here, there bool) string {
 	place := func(inGPU bool) string {
 		if inGPU && w.why != "" {
@@ -201,7 +202,7 @@ func (w *gpuWay) slots(here, there bool) string {
 	return `, slots here in ` + place(here) + `, there in ` + place(there)
 }
 
-// flushOf is how an end with its slots in a GPU flushes.
+// flushOf returns how an end with slots in a GPU flushes.
 func (w *gpuWay) flushOf(isSink bool) string {
 	if isSink {
 		return w.flush
@@ -209,7 +210,7 @@ func (w *gpuWay) flushOf(isSink bool) string {
 	return "none"
 }
 
-// checkText reads what a push with -v told.
+// checkText checks the output of a push with -v.
 func (w *gpuWay) checkText(p *process, d direction, e gpuEnds, root string) {
 	p.t.Helper()
 	lines := strings.Split(strings.TrimSpace(p.stderr.String()), "\n")
@@ -235,7 +236,7 @@ func (w *gpuWay) checkText(p *process, d direction, e gpuEnds, root string) {
 	p.checkText(p.stderr.String())
 }
 
-// checkEvents reads what a pull with --json told.
+// checkEvents checks the output of a pull with --json.
 func (w *gpuWay) checkEvents(p *process, d direction, e gpuEnds, root string) {
 	p.t.Helper()
 	told := map[string]map[string]any{}
@@ -270,8 +271,8 @@ func (w *gpuWay) checkEvents(p *process, d direction, e gpuEnds, root string) {
 	}
 }
 
-// TestGPUIsKept: what a server made on a GPU for a client it has for the next one, and
-// at its end it gives that back, as a copy does.
+// TestGPUIsKept: a server reuses for the next client what it allocated on a GPU for an
+// earlier one. Like a copy, it releases that when it ends.
 func TestGPUIsKept(t *testing.T) {
 	onHost(t)
 	t.Parallel()

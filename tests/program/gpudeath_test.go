@@ -8,9 +8,8 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// TestGPUDeath ends copies with slots in GPUs at both ends in their middle. The
-// fake ends processes that come to their end and leave something in a GPU, so
-// that their exit code is another.
+// TestGPUDeath ends copies with slots in GPUs at both ends in their middle. The fake
+// changes the exit code of processes that end normally and leave something in a GPU.
 func TestGPUDeath(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	w := gpuWays(t)[0]
@@ -33,9 +32,8 @@ func TestGPUDeath(t *testing.T) {
 	}
 }
 
-// gpuEvents are those that need not be waited for, each kind once, but over an
-// emulated device, on which copies take their time, one for each direction, or
-// both in full runs.
+// gpuEvents returns the events that need no waiting, one of each kind. Over a slow
+// emulated device it returns one for each direction, or both in full runs.
 func gpuEvents(l link, d direction) []event {
 	var some []event
 	for _, e := range events(tcpLink()) {

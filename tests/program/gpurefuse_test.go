@@ -12,7 +12,7 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// gpuRefusal is a copy that cannot be made as it was asked for.
+// gpuRefusal is a copy that must be refused.
 type gpuRefusal struct {
 	name string
 	// here and there are the modes of the client's and the server's fake.
@@ -23,8 +23,8 @@ type gpuRefusal struct {
 	pattern     string // of the client's one line
 }
 
-// TestGPURefusals asks for GPUs that cannot be used: the client says why in a
-// line, also what the server met, and nothing is left of the copy.
+// TestGPURefusals asks for GPUs that cannot be used: the client prints the reason in
+// one line, even if the server found it, and nothing is left of the copy.
 func TestGPURefusals(t *testing.T) {
 	onHost(t)
 	ok := []string(nil)
@@ -70,7 +70,7 @@ func (s *sides) isRefused(t *testing.T, d direction, args []string, code int, pa
 	nothingLeft(t, to)
 }
 
-// nothingLeft fails the test where there is something of a copy that failed.
+// nothingLeft fails the test if a failed copy left anything.
 func nothingLeft(t *testing.T, to string) {
 	t.Helper()
 	if _, err := os.Lstat(to + "/copy"); err == nil {
@@ -86,7 +86,8 @@ func TestFailingKernel(t *testing.T) {
 		t.Run(e.String(), func(t *testing.T) {
 			t.Parallel()
 			bothWays(t, func(t *testing.T, d direction) {
-				// Also to free: but what was not given back is told.
+				// It also refuses to free memory, but memory that was not released is
+				// reported.
 				s := newSidesAs(t, withGPUs(t, []string{"badkernel"}), tcpLink())
 				from, to := s.ends(d)
 				makeFile(t, from+"/file", 3*mib+1, 1)
@@ -97,7 +98,7 @@ func TestFailingKernel(t *testing.T) {
 				if e.there(d) {
 					s.staysLost(t, d)
 				}
-				s.copy(t, s.operands(d, s.via(), "file", "copy")...).wantCode(0) // the server lives on
+				s.copy(t, s.operands(d, s.via(), "file", "copy")...).wantCode(0) // the server still runs
 				if why := differAt(from+"/file", to+"/copy"); why != "" {
 					t.Error(why)
 				}
@@ -107,7 +108,8 @@ func TestFailingKernel(t *testing.T) {
 	}
 }
 
-// TestLostGPUsEndAServer where that was asked for, for its supervisor to start it anew.
+// TestLostGPUsEndAServer checks that this happens if the user asked for it, so that a
+// supervisor restarts the server.
 func TestLostGPUsEndAServer(t *testing.T) {
 	onHost(t)
 	t.Parallel()
@@ -125,8 +127,8 @@ func TestLostGPUsEndAServer(t *testing.T) {
 	s.process.wantOne(lines, `.*: start the process again: nothing else helps.*`)
 }
 
-// A server that is to end because it lost its GPUs lets the sessions of others come
-// to their end.
+// A server that is to end because it lost its GPUs waits until the sessions of other
+// clients end.
 func TestLostGPUsEndNoSession(t *testing.T) {
 	onHost(t)
 	t.Parallel()
@@ -146,7 +148,7 @@ func TestLostGPUsEndNoSession(t *testing.T) {
 	s.process.wantOne(strings.Split(s.stderr.String(), "\n"), `.*\(719\); clients get host memory until no session runs, and then the server ends$`)
 }
 
-// gpuZero is the options that insist on GPU 0 at these ends.
+// gpuZero returns the options that require GPU 0 at these ends.
 func gpuZero(e gpuEnds, d direction) []string {
 	args := e.args(d)
 	for i := range args {
@@ -155,8 +157,8 @@ func gpuZero(e gpuEnds, d direction) []string {
 	return args
 }
 
-// staysLost asks a server whose GPU had a fatal error for it again: who insists
-// is refused and told why, and who does not gets host memory.
+// staysLost uses a server whose GPU had a fatal error again: a client that requires the
+// GPU is refused with the reason, and others get host memory.
 func (s *sides) staysLost(t *testing.T, d direction) {
 	t.Helper()
 	lost := `this process can use no GPU any more, .*CUDA_ERROR_LAUNCH_FAILED \(719\)`
@@ -165,8 +167,8 @@ func (s *sides) staysLost(t *testing.T, d direction) {
 	p.wantOne(strings.Split(p.stderr.String(), "\n"), `^gdrcp: slots at the other end in host memory: .*`+lost)
 }
 
-// TestHungGPU: a GPU that hangs holds neither the interrupt of its copy nor the
-// server, which serves the next from host memory.
+// TestHungGPU: a hanging GPU blocks neither the interrupt of its copy nor the server,
+// which serves the next copy from host memory.
 func TestHungGPU(t *testing.T) {
 	onHost(t)
 	t.Parallel()
@@ -178,10 +180,10 @@ func TestHungGPU(t *testing.T) {
 	for _, gpu := range []string{"--gpu", "--remote-gpu"} {
 		p := start(t, s.as, append(append(s.copyArgs(), gpu, "0"), s.operands(d, s.via(), "file", "copy")...)...)
 		until(t, launch.Slow(patience), func() bool {
-			text, _ := os.ReadFile(launches) // there is none before the first
+			text, _ := os.ReadFile(launches) // it does not exist before the first launch
 			return strings.Contains(string(text), "launch ")
 		}, func() string { return fmt.Sprintf("no kernel is launched: %s", p) })
-		must(t, os.Remove(launches)) // for the next
+		must(t, os.Remove(launches)) // for the next launch
 		began := time.Now()
 		p.signal(syscall.SIGINT)
 		p.wait(launch.Slow(15 * time.Second))
@@ -196,7 +198,7 @@ func TestHungGPU(t *testing.T) {
 	s.stop()
 }
 
-// TestNoGPUForAuto: --gpu auto is content with host memory, and says why.
+// TestNoGPUForAuto: --gpu auto accepts host memory, and prints why.
 func TestNoGPUForAuto(t *testing.T) {
 	onHost(t)
 	for mode, why := range map[string]string{
@@ -244,8 +246,8 @@ func autoTakesHost(t *testing.T, d direction, mode, why string) {
 	s.stop()
 }
 
-// TestGPUDirectRequired is about RDMA devices: where the device does not reach
-// the GPU's memory, or the processor has to touch every chunk, there is no copy.
+// TestGPUDirectRequired is about RDMA devices: if the device does not reach the GPU's
+// memory, or the processor has to touch every chunk, the copy is refused.
 func TestGPUDirectRequired(t *testing.T) {
 	needRDMA(t)
 	type ask struct {
@@ -261,7 +263,7 @@ func TestGPUDirectRequired(t *testing.T) {
 				asks = append(asks, ask{e, nil, w.why})
 			case w.rung == "dma-buf":
 				asks = append(asks, ask{e, []string{"--compress", "s2"}, `compressed`}, ask{e, []string{"--hash", "xxh3"}, `blake3 only`})
-			} // that peermem is enough is shown by TestGPUCopies
+			} // TestGPUCopies shows that peermem is enough
 		}
 		if len(asks) == 0 {
 			continue

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onDisk is a directory whose file system takes O_DIRECT, and is not in memory.
+// onDisk returns a directory on a file system that supports O_DIRECT and is not in
+// memory.
 func onDisk(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "gdrcp-program-")
@@ -29,7 +30,8 @@ func onDisk(t *testing.T) string {
 	return dir
 }
 
-// autoWritesDirectly reports whether auto takes O_DIRECT on the file system of a directory.
+// autoWritesDirectly reports whether auto uses O_DIRECT on the file system of a
+// directory.
 func autoWritesDirectly(t *testing.T, dir string) bool {
 	t.Helper()
 	var st unix.Statfs_t
@@ -37,7 +39,8 @@ func autoWritesDirectly(t *testing.T, dir string) bool {
 	return st.Type == unix.EXT4_SUPER_MAGIC || st.Type == unix.XFS_SUPER_MAGIC
 }
 
-// How files get to the disk is chosen at the client, for both ends, and told at the end.
+// The client chooses how files get to the disk, for both ends, and prints that at the
+// end.
 func TestIO(t *testing.T) {
 	onHost(t)
 	t.Setenv("TMPDIR", onDisk(t))
@@ -47,7 +50,7 @@ func TestIO(t *testing.T) {
 		makeFile(t, from+"/tree/small", 77, 3)
 		for _, c := range []struct {
 			word        string
-			write, read string // the rungs that most of the bytes take
+			write, read string // the I/O mode of most of the bytes
 		}{{"direct", "direct_bytes", "direct_bytes"}, {"buffered", "buffered_bytes", "buffered_bytes"}, {"auto", "direct_bytes", "buffered_bytes"}} {
 			if c.word == "auto" && !autoWritesDirectly(t, to) {
 				continue
@@ -55,8 +58,8 @@ func TestIO(t *testing.T) {
 			name := "copy-" + c.word
 			p := s.copy(t, append([]string{"--json", "-r", "--verify-written", "--io", c.word}, s.operands(d, s.via(), "tree", name)...)...).wantCode(0)
 			sameTree(t, from+"/tree", to+"/"+name, false)
-			// Each end takes it for granted that the other goes through the page cache, if not
-			// told otherwise.
+			// Each end assumes that the other uses the page cache unless it is informed
+			// otherwise.
 			for _, end := range []struct {
 				field, rung string
 				isOwn       bool
@@ -73,12 +76,12 @@ func TestIO(t *testing.T) {
 	})
 }
 
-// A rung that was asked for and is not there ends the copy with a line that names the file
-// and the rung, whoever writes.
+// If a requested I/O mode is not available, the copy ends with a line that names the
+// file and the mode, whichever end writes.
 func TestIOThatIsNotThere(t *testing.T) {
 	onHost(t)
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
-		disk := to + "/disk" // not on the served directory itself, which would then be another
+		disk := to + "/disk" // not on the served directory itself, because that would then be a different one
 		if err := os.Mkdir(disk, 0o755); err != nil {
 			t.Fatal(err)
 		}

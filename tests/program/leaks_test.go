@@ -19,7 +19,7 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// belongings are what a process has that it may forget to give back.
+// belongings are the resources that a process might leak.
 type belongings struct {
 	descriptors                int
 	residentBytes, pinnedBytes int64 // VmRSS and VmPin of proc(5)
@@ -34,23 +34,24 @@ func belongingsOf(t *testing.T, pid int) (b belongings) {
 		if m == nil {
 			return 0
 		}
-		n, _ := strconv.ParseInt(string(m[1]), 10, 64) // it has digits only
+		n, _ := strconv.ParseInt(string(m[1]), 10, 64) // it consists of digits
 		return n << 10
 	}
 	return belongings{descriptors(t, pid), kib("VmRSS"), kib("VmPin")}
 }
 
-// grownBytes is how much more resident memory a server may have after many copies: its heap
-// breathes. A ring that is not given back is as much by itself.
+// grownBytes is how much the resident memory of a server may grow over many copies,
+// because its heap varies. A leaked ring alone is as large.
 const grownBytes = 16 * mib
 
-// holdsMore reports whether a process has more than it had before.
+// holdsMore reports whether a process holds more than before.
 func (b belongings) holdsMore(before belongings) bool {
 	return b.descriptors > before.descriptors || b.residentBytes > before.residentBytes+grownBytes || b.pinnedBytes > before.pinnedBytes
 }
 
 // TestServeLeaksNothing: after 1000 failed and 1000 good copies (GDRCP_TEST_FULL=1) a
-// server has the goroutines, descriptors, registered and resident memory that it had before.
+// server has as many goroutines, descriptors, and as much registered and resident
+// memory as before.
 func TestServeLeaksNothing(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	everyLink(t, func(t *testing.T, l link) {
@@ -87,10 +88,10 @@ func TestServeLeaksNothing(t *testing.T) {
 	})
 }
 
-// visited is a server that many clients come to.
+// visited is a server with many clients.
 type visited struct {
 	*sides
-	strangers [][]byte // what those say who have no key
+	strangers [][]byte // what clients without a key send
 	otherKey  string   // a file with a key that the server does not know
 }
 
@@ -106,7 +107,7 @@ func newVisited(t *testing.T, l link) *visited {
 	return v
 }
 
-// visits makes n good copies and n that fail, some at once.
+// visits makes n good copies and n that fail, some concurrently.
 func (v *visited) visits(t *testing.T, n, atOnce int) {
 	var g sync.WaitGroup
 	for worker := range atOnce {
@@ -119,7 +120,7 @@ func (v *visited) visits(t *testing.T, n, atOnce int) {
 				v.good(rng, to)
 				v.bad(rng, to+"-bad")
 				for _, at := range []string{v.here + "/" + to, v.there + "/" + to} {
-					_ = os.RemoveAll(at) // each is at one end only
+					_ = os.RemoveAll(at) // each exists at one end only
 					_ = os.Remove(at + "-bad")
 				}
 			}
@@ -140,7 +141,7 @@ func (v *visited) good(rng *rand.Rand, to string) {
 	}
 }
 
-// bad makes a copy that fails, in one of many ways, or knocks without a key.
+// bad makes a copy that fails in one of many ways, or connects without a key.
 func (v *visited) bad(rng *rand.Rand, to string) {
 	kinds := 5
 	if v.link.transport == "tcp" {
@@ -166,7 +167,7 @@ func (v *visited) bad(rng *rand.Rand, to string) {
 			v.t.Error(err)
 			return
 		}
-		_, _ = c.Write(v.strangers[rng.IntN(len(v.strangers))]) // the server may have hung up
+		_, _ = c.Write(v.strangers[rng.IntN(len(v.strangers))]) // the server may have closed the connection
 		c.Close()
 		return
 	default:
@@ -186,13 +187,13 @@ func (v *visited) bad(rng *rand.Rand, to string) {
 		v.awaitTemps(p)
 		_ = p.cmd.Process.Signal(signal) // it may have ended
 	}
-	// A signal may come too late, or before the program heeds it.
+	// A signal may come too late, or before the program handles it.
 	if got := p.wait(launch.Slow(patience)); got != code && !(signal != 0 && (got == 0 || got == -1)) {
 		v.t.Errorf("exit code %d, want %d: %s", got, code, p)
 	}
 }
 
-// awaitTemps waits until some copy is under way, or p has ended.
+// awaitTemps waits until a copy is in progress, or p has ended.
 func (v *visited) awaitTemps(p *process) {
 	for len(temps(v.here))+len(temps(v.there)) == 0 {
 		select {
@@ -203,8 +204,8 @@ func (v *visited) awaitTemps(p *process) {
 	}
 }
 
-// goroutines ends the server by SIGQUIT and returns how many goroutines each function has
-// made; those of the runtime come and go as it likes.
+// goroutines ends the server by SIGQUIT and returns how many goroutines each function
+// has created, without those of the runtime, whose number varies.
 func (v *visited) goroutines(t *testing.T) map[string]int {
 	t.Helper()
 	v.signal(syscall.SIGQUIT)

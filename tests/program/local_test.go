@@ -9,8 +9,8 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// Both ends of a copy are this process, which nobody else can reach, and all is
-// checked as between two hosts.
+// Both ends of a copy are this process. Nobody else can connect to it, and everything
+// is verified as between two hosts.
 func TestLocalCopy(t *testing.T) {
 	onHost(t)
 	from, to := t.TempDir(), t.TempDir()
@@ -27,7 +27,7 @@ func TestLocalCopy(t *testing.T) {
 	sameTree(t, from+"/tree", to+"/again", false)
 }
 
-// Standard input becomes a file, and a file standard output, without a server.
+// Standard input is copied to a file, and a file to standard output, without a server.
 func TestLocalStreams(t *testing.T) {
 	onHost(t)
 	from, to := t.TempDir(), t.TempDir()
@@ -47,7 +47,7 @@ func TestLocalStreams(t *testing.T) {
 	}
 }
 
-// What does not fit is refused before the first byte, in words and with a hint.
+// A copy that does not fit is refused before the first byte, with a hint.
 func TestLocalDiskTooSmall(t *testing.T) {
 	onHost(t)
 	from, to := t.TempDir(), t.TempDir()
@@ -60,8 +60,8 @@ func TestLocalDiskTooSmall(t *testing.T) {
 	}
 }
 
-// An interrupted copy leaves nothing half-written under its name, and says so by its exit
-// code. The same command goes on.
+// An interrupted copy leaves no partial file under a final name, and its exit code
+// reports the interruption. The same command resumes it.
 func TestLocalInterrupted(t *testing.T) {
 	onHost(t)
 	from, to := t.TempDir(), t.TempDir()

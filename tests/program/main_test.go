@@ -17,14 +17,14 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// TestMain sets them.
+// TestMain sets these.
 var (
 	// binary is the program under test.
 	binary string
-	// fakeCUDA builds the fake libcuda, once, and returns its file; "" where the
-	// program was built without GPUs.
+	// fakeCUDA builds the fake libcuda once and returns its file, or "" if the program
+	// was built without GPUs.
 	fakeCUDA func() (string, error)
-	// keyFiles are the files of the key that both ends have, by who can read
+	// keyFiles are files with the key that both ends share, by the user who can read
 	// them: 0 is the tests' user.
 	keyFiles = make(map[uint32]string)
 )
@@ -36,7 +36,7 @@ func testMain(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "gdrcp-program-")
 	if err == nil {
 		defer os.RemoveAll(dir)
-		err = os.Chmod(dir, 0o755) // other users run it too
+		err = os.Chmod(dir, 0o755) // other users run it, too
 	}
 	if err == nil {
 		keyFiles[0], keyFiles[nobody] = filepath.Join(dir, "key"), filepath.Join(dir, "nobodys-key")
@@ -56,8 +56,8 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
-// makeKeys writes a key to a file for each user: whoever starts both ends with
-// theirs lets them meet.
+// makeKeys writes one key to a file for each user, so that ends that use these files
+// can connect.
 func makeKeys(files map[uint32]string) error {
 	key, err := trust.NewKey("test")
 	for uid, file := range files {
@@ -72,27 +72,28 @@ func makeKeys(files map[uint32]string) error {
 }
 
 func buildFakeCUDA(dir string) (string, error) {
-	out, _ := exec.Command(binary, "devices", "--json").Output() // fails where there is no RDMA device
+	out, _ := exec.Command(binary, "devices", "--json").Output() // fails if there is no RDMA device
 	if noGPUs.Match(out) {
 		return "", nil
 	}
 	return gputest.Build(dir)
 }
 
-// noGPUs matches what a program tells that was built without GPUs.
+// noGPUs matches the output of a program that was built without GPUs.
 var noGPUs = regexp.MustCompile(`"event":"no_gpu".*"reason":"not-built"`)
 
-// full is whether to take the full counts and sizes.
+// full reports whether to use the full counts and sizes.
 func full() bool { return os.Getenv("GDRCP_TEST_FULL") == "1" }
 
-// link is a way between client and server.
+// link is a connection between client and server.
 type link struct {
 	name      string // "tcp" or a device
 	transport string
 	host      string
 }
 
-// serveArgs and copyArgs choose the link.
+// serveArgs returns options of a server that choose the link. copyArgs does so for a
+// copy.
 func (l link) serveArgs() []string {
 	if l.transport == "verbs" {
 		return []string{"--listen", "0.0.0.0:0", "--transport", "auto"}
@@ -101,11 +102,11 @@ func (l link) serveArgs() []string {
 }
 
 func (l link) copyArgs() []string {
-	// What a test disturbs is to end, unless the test says otherwise.
+	// A disturbed copy must end, unless the test says otherwise.
 	return []string{"--transport", l.transport, "--retries", "0"}
 }
 
-// rdmaLinks are the devices that the environment names.
+// rdmaLinks returns the devices that the environment names.
 func rdmaLinks() []link {
 	var links []link
 	for _, pair := range strings.Split(os.Getenv("GDRCP_TEST_RDMA"), ",") {
@@ -116,8 +117,8 @@ func rdmaLinks() []link {
 	return links
 }
 
-// everyLink runs a test over TCP, or over each RDMA device where there are, and there only
-// if the test is in the sample of the seed.
+// everyLink runs a test over TCP or, if there are RDMA devices, over each of them, but
+// then only if the seed's sample includes the test.
 func everyLink(t *testing.T, test func(t *testing.T, l link)) {
 	rdmatest.SampleOverDevices(t)
 	links := rdmaLinks()
@@ -129,15 +130,15 @@ func everyLink(t *testing.T, test func(t *testing.T, l link)) {
 	}
 }
 
-// sampledOut is whether a combination is left for full runs: over an emulated
-// device copies take their time.
+// sampledOut reports whether a combination is left to full runs, because copies over an
+// emulated device are slow.
 func sampledOut(l link, d direction) bool {
 	return l.transport == "verbs" && !full() && d.push == (l.name == "siw0")
 }
 
 func tcpLink() link { return link{"tcp", "tcp", "127.0.0.1"} }
 
-// onHost skips a test that the emulated machine has nothing to add to.
+// onHost skips a test to which the emulated machine adds nothing.
 func onHost(t *testing.T) {
 	t.Helper()
 	if len(rdmaLinks()) > 0 {
@@ -145,7 +146,7 @@ func onHost(t *testing.T) {
 	}
 }
 
-// needRDMA skips a test that is about RDMA devices where none is named.
+// needRDMA skips a test that is about RDMA devices if none is named.
 func needRDMA(t *testing.T) []link {
 	t.Helper()
 	links := rdmaLinks()
@@ -158,7 +159,7 @@ func needRDMA(t *testing.T) []link {
 	return links
 }
 
-// asRoot skips a test that has to mount, or to become somebody else.
+// asRoot skips a test that needs to mount or to change its user, unless root runs it.
 func asRoot(t *testing.T) {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -20,17 +20,18 @@ import (
 
 const (
 	mib = 1 << 20
-	// ringBytes is one end's ring by default: 16 slots of 1 MiB, and a header
-	// of at most 64 KiB for each.
+	// ringBytes is the default size of one end's ring: 16 slots of 1 MiB, each with a
+	// header of at most 64 KiB.
 	ringBytes = 17 * mib
-	// maxBytes is what an end may take beyond its ring, whatever it copies.
+	// maxBytes is the most memory that an end may use beyond its ring, whatever it
+	// copies.
 	maxBytes = 96 * mib
-	// maxGrowth is by how much that may differ between few and many files.
+	// maxGrowth is how much that may differ between few and many files.
 	maxGrowth = 8 * mib
 )
 
-// needRoom skips a test for which the file system of dir, or the machine, where
-// that is in memory, has no room.
+// needRoom skips a test if the file system of dir, or the machine if that is in memory,
+// lacks the space.
 func needRoom(t *testing.T, dir string, bytes int64) {
 	t.Helper()
 	var fs syscall.Statfs_t
@@ -49,8 +50,7 @@ func needRoom(t *testing.T, dir string, bytes int64) {
 	}
 }
 
-// peaks runs a copy and returns the most memory that either end took beyond its
-// ring.
+// peaks runs a copy and returns the peak memory of each end beyond its ring.
 func peaks(t *testing.T, s *sides, operands ...string) (client, server int64) {
 	t.Helper()
 	c := start(t, how{}, append(s.link.copyArgs(), operands...)...)
@@ -67,7 +67,7 @@ func peaks(t *testing.T, s *sides, operands ...string) (client, server int64) {
 	return client, server
 }
 
-// TestMemoryOfLargeFile copies a file that is mostly holes.
+// TestMemoryOfLargeFile copies a file that consists mostly of holes.
 func TestMemoryOfLargeFile(t *testing.T) {
 	onHost(t)
 	sizeBytes, dataBytes := int64(2<<30), int64(256*mib)
@@ -92,7 +92,7 @@ func TestMemoryOfLargeFile(t *testing.T) {
 	})
 }
 
-// makeSparse makes a file of which dataBytes, scattered over it, are no holes.
+// makeSparse makes a file with dataBytes of data scattered over it; the rest are holes.
 func makeSparse(t testing.TB, path string, sizeBytes, dataBytes int64) {
 	t.Helper()
 	f, err := os.Create(path)
@@ -106,19 +106,19 @@ func makeSparse(t testing.TB, path string, sizeBytes, dataBytes int64) {
 		if _, err := noise(uint64(i)).Read(block); err != nil {
 			t.Fatal(err)
 		}
-		// Somewhere in its share of the file, and not at the bound of a piece.
+		// It is somewhere in its share of the file, but not at the boundary of a piece.
 		room := sizeBytes/extents - int64(len(block))
 		_, err := f.WriteAt(block, i*(sizeBytes/extents)+r.Int64N(room/4096)*4096)
 		must(t, err)
 	}
 }
 
-// TestMemoryOfManyFiles copies trees of which one has several times the files
-// of the other: that must not show.
+// TestMemoryOfManyFiles copies two trees, of which one has several times the files of
+// the other: the peak memory must not show that.
 func TestMemoryOfManyFiles(t *testing.T) {
 	onHost(t)
 	rdmatest.BesideOthers(t)
-	// With fewer the collector's heap is still on its way to its usual size.
+	// With fewer, the collector's heap has not reached its usual size yet.
 	few, many := 100_000, 200_000
 	if full() {
 		few, many = 200_000, 1_000_000
@@ -132,7 +132,7 @@ func TestMemoryOfManyFiles(t *testing.T) {
 	}{{"tree", 1000}, {"flat", 1}} {
 		for _, d := range []direction{{true}, {false}} {
 			if !full() && d.push != (shape.dirs == 1) {
-				continue // the sample is of each shape and of each direction
+				continue // the sample includes each shape and each direction
 			}
 			t.Run(shape.name+" "+d.String(), func(t *testing.T) {
 				clientFew, serverFew := manyFiles(t, d, few, shape.dirs)
@@ -156,14 +156,14 @@ func manyFiles(t *testing.T, d direction, files, dirs int) (client, server int64
 	client, server = peaks(t, s, append(s.operands(d, s.via(), "many", "copy"), "-rl")...)
 	sameCount(t, to+"/copy", files, dirs)
 	s.stop()
-	// A million files are too much to have beside another million.
+	// Two trees of a million files each are too much.
 	must(t, os.RemoveAll(from))
 	must(t, os.RemoveAll(to))
 	return client, server
 }
 
-// TestManyFilesWithFewDescriptors: the sink writes and publishes with as few open
-// files as it may have, and neither waits for the other for ever.
+// TestManyFilesWithFewDescriptors: the sink writes and publishes with its limited
+// number of open files, without a deadlock.
 func TestManyFilesWithFewDescriptors(t *testing.T) {
 	onHost(t)
 	rdmatest.BesideOthers(t)
@@ -183,7 +183,7 @@ func smallName(dir string, i, dirs int) string {
 	return filepath.Join(dir, fmt.Sprintf("folder-%04d", i%dirs), "file-"+strconv.Itoa(i))
 }
 
-// makeSmallFiles makes files of a few bytes, in dirs folders.
+// makeSmallFiles makes files of a few bytes, in dirs directories.
 func makeSmallFiles(t *testing.T, dir string, files, dirs int) {
 	t.Helper()
 	for i := range dirs {
@@ -203,7 +203,7 @@ func makeSmallFiles(t *testing.T, dir string, files, dirs int) {
 	must(t, g.Wait())
 }
 
-// sameCount counts what makeSmallFiles made, and reads some of it.
+// sameCount counts the files of makeSmallFiles and checks the content of some.
 func sameCount(t *testing.T, dir string, files, dirs int) {
 	t.Helper()
 	count := 0

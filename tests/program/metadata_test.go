@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// needRsync skips a test whose judge is rsync.
+// needRsync skips a test that needs rsync as its reference.
 func needRsync(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("rsync"); err != nil {
@@ -22,7 +22,7 @@ func needRsync(t *testing.T) {
 	}
 }
 
-// rsync runs it and returns what it wrote.
+// rsync runs rsync and returns its output.
 func rsync(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("rsync", args...).CombinedOutput()
@@ -32,8 +32,8 @@ func rsync(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// metadataTree makes a random tree whose entries have random modes, times and,
-// where root runs the test, owners.
+// metadataTree makes a random tree whose entries have random modes, times and, if root
+// runs the test, owners.
 type metadataTree struct {
 	*rand.Rand
 	t     *testing.T
@@ -58,7 +58,7 @@ func makeMetadataTree(t *testing.T, dir string, seed uint64) *metadataTree {
 	}
 	makeFile(t, filepath.Join(dir, "large"), 3<<20+17, seed)
 	m.files = append(m.files, "large")
-	for i := range 25 { // further names, before and behind the first; of one file several
+	for i := range 25 { // further names that sort before and after the first; several for one file
 		name := filepath.Join(m.dirs[m.IntN(len(m.dirs))], fmt.Sprintf("%c%d", "ahz"[i%3], i))
 		must(t, os.Link(filepath.Join(dir, m.files[m.IntN(8)*8]), filepath.Join(dir, name)))
 	}
@@ -72,7 +72,7 @@ func makeMetadataTree(t *testing.T, dir string, seed uint64) *metadataTree {
 	return m
 }
 
-// finish gives everything its metadata, the contents of directories first.
+// finish gives each entry its metadata, the contents of directories first.
 func (m *metadataTree) finish() {
 	for _, name := range m.files {
 		m.dress(name)
@@ -88,11 +88,11 @@ func (m *metadataTree) dress(name string) {
 	st, err := os.Lstat(path)
 	must(m.t, err)
 	if os.Getuid() == 0 {
-		must(m.t, os.Lchown(path, m.IntN(4)*1001, m.IntN(4)*1002)) // some have a name here, most have none
+		must(m.t, os.Lchown(path, m.IntN(4)*1001, m.IntN(4)*1002)) // some owners have a name here, most do not
 	}
 	m.dressXattrs(path, kind(st.Mode()) == "l")
 	if kind(st.Mode()) != "l" {
-		// By number: os.Chmod takes no set-ID bits from it.
+		// Set the number by a system call: os.Chmod ignores set-ID bits in one.
 		mode := uint32(m.IntN(0o10000)) | 0o400
 		if st.IsDir() {
 			mode |= 0o700
@@ -103,8 +103,8 @@ func (m *metadataTree) dress(name string) {
 	must(m.t, unix.UtimesNanoAt(unix.AT_FDCWD, path, when, unix.AT_SYMLINK_NOFOLLOW))
 }
 
-// dressXattrs gives a random set of extended attributes. Links have none of the
-// users' namespace, and only root has others.
+// dressXattrs sets random extended attributes. Links cannot have those of the user
+// namespace, and only root may set others.
 func (m *metadataTree) dressXattrs(path string, isLink bool) {
 	m.t.Helper()
 	names := []string{"user.a", "user.b", "user.c.d", "trusted.t", "trusted.u"}
@@ -129,8 +129,8 @@ func (m *metadataTree) dressXattrs(path string, isLink bool) {
 	}
 }
 
-// wantSame has rsync say what it would still have to do to make b what a is:
-// all that it keeps with these options, modes and owners.
+// wantSame lets rsync report what is needed to make b equal to a: everything that it
+// keeps with these options, modes and owners.
 func wantSame(t *testing.T, options, a, b string) {
 	t.Helper()
 	if said := rsync(t, options, "-nic", "--delete", a+"/", b+"/"); said != "" {
@@ -138,7 +138,7 @@ func wantSame(t *testing.T, options, a, b string) {
 	}
 }
 
-// privileged has a pull keep set-ID bits, as rsync does.
+// privileged returns the option with which a pull keeps set-ID bits, as rsync does.
 func privileged(d direction) []string {
 	if d.push {
 		return nil
@@ -146,7 +146,7 @@ func privileged(d direction) []string {
 	return []string{"--privileged"}
 }
 
-// clearSetIDs takes set-ID bits from everything below dir.
+// clearSetIDs removes set-ID bits from everything below dir.
 func clearSetIDs(t *testing.T, dir string) {
 	t.Helper()
 	for name, st := range namesBelow(t, dir) {
@@ -156,8 +156,8 @@ func clearSetIDs(t *testing.T, dir string) {
 	}
 }
 
-// TestMetadataAsRsync copies random trees by rsync and by gdrcp, into nothing
-// and then over that copy, and has rsync look for a difference.
+// TestMetadataAsRsync copies random trees with rsync and with gdrcp, to a new
+// destination and then over that copy, and lets rsync look for differences.
 func TestMetadataAsRsync(t *testing.T) {
 	onHost(t)
 	needRsync(t)
@@ -180,8 +180,8 @@ func TestMetadataAsRsync(t *testing.T) {
 					if d.push || !all {
 						clearSetIDs(t, other+"/tree")
 					}
-					clearRootsXattrs(t, other+"/tree") // a served root takes, and gives, the users' only
-					if !d.push && !all {               // those of the group may be there
+					clearRootsXattrs(t, other+"/tree") // a served root accepts, and sends, only the user namespace
+					if !d.push && !all {               // set-group-ID bits may be there
 						clearSetIDs(t, to+"/tree")
 					}
 					wantSame(t, c.judge, other+"/tree", to+"/tree")
@@ -192,8 +192,8 @@ func TestMetadataAsRsync(t *testing.T) {
 	}
 }
 
-// TestHardLinksInManifests: a further name of a file counts as a file with its
-// content, in roots and in manifests, whether it is copied as a link or not.
+// TestHardLinksInManifests: in roots and in manifests, a further name of a file counts
+// as a file with its content, whether it is copied as a link or not.
 func TestHardLinksInManifests(t *testing.T) {
 	onHost(t)
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
@@ -203,14 +203,15 @@ func TestHardLinksInManifests(t *testing.T) {
 		run(t, how{}, "manifest", "create", "-o", made, from+"/tree").wantCode(0)
 		s.copy(t, append(append(s.operands(d, s.via(), "tree/.", "tree"), "-aH", "--write-manifest", copied), privileged(d)...)...).wantCode(0)
 		run(t, how{}, "manifest", "diff", made, copied).wantCode(0)
-		if !d.push { // a served root takes no set-ID bits
+		if !d.push { // a served root accepts no set-ID bits
 			run(t, how{}, "manifest", "verify", "-p", made, to+"/tree").wantCode(0)
 		}
 		run(t, how{}, "manifest", "verify", copied, to+"/tree").wantCode(0)
 		s.copy(t, append(s.operands(d, s.via(), "tree/.", "again"), append(privileged(d), "-aH", "--manifest", copied)...)...).wantCode(0)
 		wantSame(t, "-rlptogH", to+"/tree", to+"/again")
 
-		// What the manifest does not have under one name is not published under it.
+		// If the manifest differs for one name, the file is not published under that
+		// name.
 		makeFile(t, from+"/tree/other", 100, 99)
 		must(t, os.Link(from+"/tree/other", from+"/tree/d0/other"))
 		s.copy(t, append(s.operands(d, s.via(), "tree/.", "third"), "-aH", "--manifest", copied)...).wantCode(4)
@@ -220,8 +221,8 @@ func TestHardLinksInManifests(t *testing.T) {
 	})
 }
 
-// TestLinkToWhatWasNotCopied: where the first name of a file cannot be made,
-// the others fail too, and name it.
+// TestLinkToWhatWasNotCopied: if the first name of a file cannot be created, the others
+// fail too, and their errors name it.
 func TestLinkToWhatWasNotCopied(t *testing.T) {
 	onHost(t)
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
@@ -238,8 +239,8 @@ func TestLinkToWhatWasNotCopied(t *testing.T) {
 	})
 }
 
-// TestMetadataWithoutRights: who may not give files away keeps them, and gets
-// of extended attributes the users'. Nothing fails for that.
+// TestMetadataWithoutRights: a user who may not change owners keeps his own, and gets
+// only extended attributes of the user namespace. Nothing fails because of that.
 func TestMetadataWithoutRights(t *testing.T) {
 	onHost(t)
 	asRoot(t)
@@ -251,7 +252,7 @@ func TestMetadataWithoutRights(t *testing.T) {
 		must(t, os.Chmod(to, 0o777))
 		m := makeMetadataTree(t, from+"/tree", 5)
 		m.finish()
-		for name := range namesBelow(t, from+"/tree") { // all readable, of others and with root's attributes
+		for name := range namesBelow(t, from+"/tree") { // all readable, with other owners and root's attributes
 			if path := filepath.Join(from, "tree", name); kind(lstat(t, path).Mode()) != "l" {
 				must(t, os.Chmod(path, lstat(t, path).Mode()|0o555))
 			}
@@ -264,8 +265,8 @@ func TestMetadataWithoutRights(t *testing.T) {
 				t.Errorf("%s is of %d:%d", name, st.Uid, st.Gid)
 			}
 		}
-		// By root's eyes: the same but for owners, root's attributes, and set-ID
-		// bits, which lend an owner's rights.
+		// As root sees it, everything is the same except owners, root's attributes, and
+		// set-ID bits, which would give an owner's rights.
 		clearSetIDs(t, from+"/tree")
 		clearRootsXattrs(t, from+"/tree")
 		wantSame(t, "-rlptHX", from+"/tree", to+"/tree")
@@ -280,7 +281,8 @@ func lstat(t *testing.T, path string) fs.FileInfo {
 	return st
 }
 
-// clearRootsXattrs takes what makeMetadataTree gave in root's namespace.
+// clearRootsXattrs removes the attributes that makeMetadataTree set in root's
+// namespaces.
 func clearRootsXattrs(t *testing.T, dir string) {
 	t.Helper()
 	for name := range namesBelow(t, dir) {
@@ -292,8 +294,8 @@ func clearRootsXattrs(t *testing.T, dir string) {
 	}
 }
 
-// TestManyXattrs copies more extended attributes than may be under way at once,
-// of files, of directories and of files that are not copied.
+// TestManyXattrs copies more extended attributes than may be in flight together, for
+// files, directories and files that are not copied.
 func TestManyXattrs(t *testing.T) {
 	onHost(t)
 	needRsync(t)
@@ -312,7 +314,7 @@ func TestManyXattrs(t *testing.T) {
 		s.copy(t, append(s.operands(d, s.via(), "tree/.", "tree"), "-aX")...).wantCode(3)
 		must(t, os.Remove(to+"/tree/d3/f3"))
 		must(t, os.Remove(from+"/tree/d3/f3"))
-		s.copy(t, append(s.operands(d, s.via(), "tree/d3/.", "tree/d3"), "-aX")...).wantCode(0) // its time is another
+		s.copy(t, append(s.operands(d, s.via(), "tree/d3/.", "tree/d3"), "-aX")...).wantCode(0) // its time differs
 		wantSame(t, "-rlptX", from+"/tree", to+"/tree")
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// awkward are names that something, somewhere, trips over.
+// awkward returns names that often cause trouble.
 func awkward() []string {
 	return []string{
 		"new\nline", "tab\there", `back\slash`, "invalid\xff\xfeutf8", "-r", "--hash", "--", " ", "a b", "\"quoted\"", "'", "%41", "a?b#c", "*", "\x01\x7f",
@@ -17,7 +17,7 @@ func awkward() []string {
 	}
 }
 
-// TestNames copies names of any bytes, as files, folders and links.
+// TestNames copies names with any bytes, as files, directories and links.
 func TestNames(t *testing.T) {
 	onHost(t)
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
@@ -35,7 +35,7 @@ func TestNames(t *testing.T) {
 	})
 }
 
-// TestNamesAsOperands names single files that look like something else.
+// TestNamesAsOperands uses names of single files that look like something else.
 func TestNamesAsOperands(t *testing.T) {
 	onHost(t)
 	s := newSides(t, tcpLink())
@@ -60,14 +60,14 @@ func TestNamesAsOperands(t *testing.T) {
 	s.stop()
 }
 
-// deepPath is a path of about that many bytes, in components of 200.
+// deepPath returns a path of about that many bytes, in components of 200.
 func deepPath(bytes int) string {
 	component := strings.Repeat("d", 199)
 	return strings.TrimSuffix(strings.Repeat(component+"/", bytes/200), "/")
 }
 
-// TestDeepPaths copies paths near PATH_MAX, 4096, below the top; and what is
-// deeper than that either arrives or is reported, and stops nothing else.
+// TestDeepPaths copies paths near PATH_MAX, 4096, relative to the top. Deeper entries
+// either arrive or are reported, and do not stop the copy.
 func TestDeepPaths(t *testing.T) {
 	onHost(t)
 	bothWays(t, func(t *testing.T, d direction) {

@@ -12,10 +12,10 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// parallel is how many copies are tried at once.
+// parallel is the number of copies that run concurrently.
 const parallel = 6
 
-// each runs a subtest for each of n, some at a time.
+// each runs a subtest for each of n, some in parallel.
 func each(t *testing.T, n int, name func(int) string, test func(t *testing.T, i int)) {
 	t.Run("all", func(t *testing.T) {
 		turns := make(chan struct{}, parallel)
@@ -30,9 +30,8 @@ func each(t *testing.T, n int, name func(int) string, test func(t *testing.T, i 
 	})
 }
 
-// spots are the bytes after which to end a direction in which total bytes pass:
-// all kinds of places in the opening, some in the middle, and all kinds at
-// the end.
+// spots returns byte counts after which to cut a direction that carries total bytes:
+// all kinds of positions in the opening, some in the middle, and all kinds at the end.
 func spots(total int64, some int) []int64 {
 	r := rand.New(rand.NewPCG(uint64(total), 9))
 	var all []int64
@@ -42,7 +41,7 @@ func spots(total int64, some int) []int64 {
 	return append(all, 0, 1, total-1)
 }
 
-// measure returns how many bytes pass in each direction when nothing is wrong.
+// measure returns how many bytes pass in each direction of an undisturbed copy.
 func (c *cutCase) measure(t *testing.T) [2]int64 {
 	t.Helper()
 	x := &proxy{}
@@ -50,8 +49,8 @@ func (c *cutCase) measure(t *testing.T) [2]int64 {
 	return [2]int64{x.total(toServer), x.total(toClient)}
 }
 
-// TestCut cuts the connection after some bytes, in either direction: whatever
-// their number, the copy is complete or has failed, in bounded time.
+// TestCut cuts the connection after some bytes, in either direction: for any number of
+// bytes, the copy completes or fails, in bounded time.
 func TestCut(t *testing.T) {
 	onHost(t)
 	rdmatest.BesideOthers(t)
@@ -75,7 +74,7 @@ func TestCut(t *testing.T) {
 	})
 }
 
-// endAt lets that many bytes pass in a direction, and no more.
+// endAt lets limit bytes pass in a direction.
 func endAt(to towards, limit int64) func(towards, int64, []byte) int {
 	return func(t towards, offset int64, b []byte) int {
 		if t != to {
@@ -85,8 +84,8 @@ func endAt(to towards, limit int64) func(towards, int64, []byte) int {
 	}
 }
 
-// TestStall stops passing on after some bytes, and keeps the connection open:
-// either end gives up.
+// TestStall stops forwarding after some bytes and keeps the connection open: either end
+// times out.
 func TestStall(t *testing.T) {
 	onHost(t)
 	if testing.Short() {
@@ -114,7 +113,7 @@ func TestStall(t *testing.T) {
 	})
 }
 
-// TestFlip changes bytes on their way: a copy that ends well is right.
+// TestFlip changes bytes in flight: a copy that succeeds is correct.
 func TestFlip(t *testing.T) {
 	onHost(t)
 	runs := 24
@@ -148,7 +147,8 @@ func TestFlip(t *testing.T) {
 			if i%4 == 3 {
 				to = 1 - data
 			}
-			// Anywhere, which is in payload mostly, or in what opens or ends the session.
+			// Anywhere, which is mostly in payload, or in what opens or ends the
+			// session.
 			from, span := int64(0), totals[to]
 			switch i % 3 {
 			case 1:
@@ -168,7 +168,7 @@ func TestFlip(t *testing.T) {
 	})
 }
 
-// TestFlipAlways changes a byte of every piece that travels: repair must end.
+// TestFlipAlways changes a byte of every piece that is sent: repair must end.
 func TestFlipAlways(t *testing.T) {
 	onHost(t)
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
@@ -196,7 +196,7 @@ func TestFlipAlways(t *testing.T) {
 	})
 }
 
-// flipAt changes the bytes at some offsets of a direction.
+// flipAt changes the bytes at the given offsets of a direction.
 func flipAt(to towards, at map[int64]byte) func(towards, int64, []byte) int {
 	return func(t towards, offset int64, b []byte) int {
 		for o, change := range at {

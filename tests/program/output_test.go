@@ -12,7 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// events reads what --json wrote: one object a line.
+// events decodes the output of --json: one object per line.
 func (p *process) events() []map[string]any {
 	p.t.Helper()
 	var all []map[string]any
@@ -45,7 +45,7 @@ func (p *process) event(kind string) map[string]any {
 	return found
 }
 
-// TestJSON reads the events of copies that end well and badly.
+// TestJSON checks the events of copies that succeed and fail.
 func TestJSON(t *testing.T) {
 	onHost(t)
 	s := newSides(t, tcpLink())
@@ -93,7 +93,7 @@ func TestJSON(t *testing.T) {
 	s.stop()
 }
 
-// TestTransports: what is chosen is told, and what is required is held to.
+// TestTransports: the chosen transport is printed, and a required one is enforced.
 func TestTransports(t *testing.T) {
 	onHost(t)
 	if out, err := os.ReadDir("/sys/class/infiniband"); err == nil && len(out) > 0 {
@@ -122,13 +122,13 @@ func TestTransports(t *testing.T) {
 
 var root = regexp.MustCompile(`root (\w+ [0-9a-f]+)`)
 
-// TestRoots: both ends tell one root, and a manifest of the source and of the
-// copy has it too.
+// TestRoots: both ends print the same root, and the manifests of the source and of the
+// copy have it, too.
 func TestRoots(t *testing.T) {
 	everyLink(t, func(t *testing.T, l link) {
 		for _, hash := range []string{"xxh3", "blake3", "crc32c", "sha256"} {
 			if l.transport == "verbs" && hash != "xxh3" {
-				continue // is the same whatever carries it
+				continue // the same for any transport
 			}
 			t.Run(hash, func(t *testing.T) {
 				s := newSides(t, l)
@@ -175,7 +175,7 @@ func TestBlake3(t *testing.T) {
 	s.stop()
 }
 
-// TestDamagedCopy changes copies and holds them against the manifest.
+// TestDamagedCopy damages copies and verifies them against the manifest.
 func TestDamagedCopy(t *testing.T) {
 	onHost(t)
 	s := newSides(t, tcpLink())
@@ -195,7 +195,7 @@ func TestDamagedCopy(t *testing.T) {
 	p.wantOne(all, `pieces.*2097152.*3145727`)
 	p.wantOne(all, `d0/s0/f0.*(?i)missing|(?i)missing.*d0/s0/f0`)
 	p.wantOne(all, `^"?extra`)
-	// Copied back under the manifest, what is wrong is not published.
+	// If it is copied back with the manifest, damaged files are not published.
 	p = s.copy(t, "-rl", "--manifest", m, s.url("copy"), s.here+"/back").wantCode(4)
 	for _, name := range []string{"pieces", "extra"} {
 		if _, err := os.Lstat(s.here + "/back/" + name); err == nil {
@@ -207,8 +207,8 @@ func TestDamagedCopy(t *testing.T) {
 	s.stop()
 }
 
-// TestBadManifests gives copies manifests that are none: one line, exit code 4,
-// nothing wrong published, in no more memory than ever.
+// TestBadManifests gives copies invalid manifests: one line, exit code 4, nothing wrong
+// published, and no more memory than usual.
 func TestBadManifests(t *testing.T) {
 	onHost(t)
 	s := newSides(t, tcpLink())
@@ -240,7 +240,7 @@ func TestBadManifests(t *testing.T) {
 	s.stop()
 }
 
-// compressed is text, and zeros after it, by zstd.
+// compressed returns text followed by zeros, compressed by zstd.
 func compressed(t *testing.T, text string, zeros int) string {
 	t.Helper()
 	var b strings.Builder
@@ -263,7 +263,7 @@ func (s *sides) badManifest(t *testing.T, name, content string) {
 	must(t, os.RemoveAll(s.there+"/new"))
 	p := s.copy(t, "-rl", "--manifest", name, s.here+"/tree", s.url("new"))
 	p.wantCode(4)
-	// A changed size or digest is that of a file that differs: it has a line of its own.
+	// A changed size or digest means that a file differs, which has a line of its own.
 	if text := regexp.MustCompile(`(?m)^gdrcp: ".*\n`).ReplaceAllString(p.stderr.String(), ""); strings.Count(text, "\n") > 1 {
 		t.Errorf("more than one line: %s", p)
 	}

@@ -15,7 +15,7 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// process is the program, running. A test's end ends it.
+// process is a running program. It is ended with the test.
 type process struct {
 	t              testing.TB
 	args           []string
@@ -24,17 +24,17 @@ type process struct {
 	ended          chan struct{}
 	started        time.Time
 	took           time.Duration
-	peakBytes      int64 // of resident memory, as last sampled
+	peakBytes      int64 // of resident memory, last sample
 }
 
-// how says how a process is started. The zero value: in the test's folder, as
-// the test's user, by its own name.
+// how is how to start a process. The zero value means: in the test's directory, as the
+// test's user, by its own name.
 type how struct {
 	dir    string
-	uid    uint32   // run as this user, with no group that matters
+	uid    uint32   // run as this user, without a group that has rights
 	before []string // a command that runs the program
-	// stdin and stdout are given to the program as they are. Without them there
-	// is no input, and the output is kept.
+	// stdin and stdout are passed to the program. Without them there is no input, and
+	// the output is kept.
 	stdin, stdout *os.File
 }
 
@@ -63,14 +63,14 @@ func start(t testing.TB, h how, args ...string) *process {
 	}
 	go p.watch()
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // an ended one has been waited for, and gets no signal
+		_ = p.cmd.Process.Kill() // a process that has ended was waited for, and gets no signal
 		<-p.ended
 	})
 	return p
 }
 
-// sampling is how often memory is looked at. What grows is the high-water mark
-// that the kernel keeps, so that only the last moment can be missed.
+// sampling is the interval at which memory is read. The kernel keeps a high-water mark,
+// so only the last interval can be missed.
 const sampling = 10 * time.Millisecond
 
 func (p *process) watch() {
@@ -93,8 +93,8 @@ func (p *process) watch() {
 	}
 }
 
-// peakOf reads VmHWM of proc(5), the peak of resident memory, in bytes; 0 for
-// a process that has ended.
+// peakOf reads VmHWM of proc(5), the peak of resident memory, in bytes. It returns 0
+// for a process that has ended.
 func peakOf(pid int) int64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	_, rest, _ := strings.Cut(string(text), "VmHWM:")
@@ -113,8 +113,8 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// wait waits for the end, for at most limit, and returns the exit code; -1 for
-// a process that died by a signal.
+// wait waits at most limit for the process to end and returns the exit code, or -1 if a
+// signal ended it.
 func (p *process) wait(limit time.Duration) int {
 	p.t.Helper()
 	select {
@@ -131,7 +131,7 @@ func (p *process) String() string {
 	return fmt.Sprintf("gdrcp %q\nstderr: %s\nstdout: %s", p.args, p.stderr.String(), p.stdout.String())
 }
 
-// patience is how long a copy may take that nothing disturbs.
+// patience is the time limit of an undisturbed copy.
 const patience = 60 * time.Second
 
 // run runs the program to its end.
@@ -142,7 +142,7 @@ func run(t testing.TB, h how, args ...string) *process {
 	return p
 }
 
-// wantCode fails the test where the program ended with another exit code.
+// wantCode fails the test if the program ended with another exit code.
 func (p *process) wantCode(code int) *process {
 	p.t.Helper()
 	if got := p.wait(launch.Slow(patience)); got != code {
@@ -151,13 +151,13 @@ func (p *process) wantCode(code int) *process {
 	return p
 }
 
-// note matches lines that tell how things go, and are no error. A rail may be lost before the
+// note matches lines that inform and report no error. A rail may be lost before the
 // connection is.
 var note = regexp.MustCompile(`^gdrcp: (using|from|serving|slots|meta root|warning:|rail \S+ (lost|joined)[,:]) `)
 
-// wantFailure fails the test unless the program ended with that code and one
-// clear line: one that begins with "gdrcp: " and matches the pattern, at most
-// one hint, and nothing else.
+// wantFailure fails the test unless the program ended with that code and one clear
+// line: one that begins with "gdrcp: " and matches the pattern, at most one hint, and
+// nothing else.
 func (p *process) wantFailure(code int, pattern string) *process {
 	p.t.Helper()
 	p.wantCode(code)
@@ -167,8 +167,7 @@ func (p *process) wantFailure(code int, pattern string) *process {
 	return p
 }
 
-// oneLine returns the line, and the hint below it, in which the program told
-// that it failed.
+// oneLine returns the line with the error, and the hint below it.
 func (p *process) oneLine() string {
 	p.t.Helper()
 	var errors, hints []string
@@ -206,10 +205,10 @@ func (p *process) wantOne(lines []string, pattern string) {
 	}
 }
 
-// longLine is what no error should need, beyond the names in it.
+// longLine is longer than any error should be, apart from the names in it.
 const longLine = 600
 
-// checkText fails the test where what a person reads is not for people.
+// checkText fails the test if a text contains anything that users should not see.
 func (p *process) checkText(text string) {
 	p.t.Helper()
 	for _, bad := range []string{"panic", "goroutine ", ".go:", "%!", "<nil>", "0xc0"} {
@@ -229,7 +228,7 @@ func (p *process) checkText(text string) {
 	}
 }
 
-// server is a gdrcp serve.
+// server is a running gdrcp serve.
 type server struct {
 	*process
 	root string
@@ -239,14 +238,13 @@ type server struct {
 
 var listening = regexp.MustCompile(`(?m)^gdrcp: serving .* on (tcp|verbs \S+) (\S+)$`)
 
-// serve starts a server of root that is reached over l, and waits until it
-// listens.
+// serve starts a server of root that clients reach over l, and waits until it listens.
 func serve(t testing.TB, l link, root string, extra ...string) *server {
 	t.Helper()
 	return serveAs(t, how{}, l, root, extra...)
 }
 
-// serveAs starts a server. Without a root, extra has an access file.
+// serveAs starts a server. Without a root, extra must name an access file.
 func serveAs(t testing.TB, h how, l link, root string, extra ...string) *server {
 	t.Helper()
 	args := append([]string{"serve", "--listen", "127.0.0.1:0"}, l.serveArgs()...)
@@ -280,7 +278,7 @@ func (s *server) isListening() bool {
 	return found && s.port != 0
 }
 
-// url names a path below the server's root. It is used as it is.
+// url names a path below the server's root. The path is not escaped.
 func (s *server) url(path string) string {
 	return fmt.Sprintf("rdma://%s:%d/%s", s.link.host, s.port, path)
 }
@@ -293,7 +291,7 @@ func (s *server) copy(t testing.TB, args ...string) *process {
 	return run(t, how{}, append(s.link.copyArgs(), args...)...)
 }
 
-// stop ends the server by SIGTERM and checks that it ended well.
+// stop ends the server by SIGTERM and checks that it ended cleanly.
 func (s *server) stop() {
 	s.t.Helper()
 	s.signal(syscall.SIGTERM)
@@ -303,19 +301,19 @@ func (s *server) stop() {
 	s.checkLog()
 }
 
-// checkLog fails the test where the server told what is not for people.
+// checkLog fails the test if the log contains anything that users should not see.
 func (s *server) checkLog() {
 	s.t.Helper()
 	s.checkText(s.stderr.String())
 }
 
-// sides are a client's folder and a server with its own.
+// sides are a client's directory and a server with its own.
 type sides struct {
 	*server
 	here, there string
-	as          how      // both are started
+	as          how      // how both are started
 	options     []string // of every copy
-	slow        *proxy   // that of the last slowDown, or nil
+	slow        *proxy   // the proxy of the last slowDown, or nil
 }
 
 func newSides(t testing.TB, l link, extra ...string) *sides {
@@ -330,7 +328,7 @@ func newSidesAs(t testing.TB, h how, l link, extra ...string) *sides {
 	return s
 }
 
-// copyArgs choose the link, and say what is said of every copy.
+// copyArgs returns the options that choose the link, and those of every copy.
 func (s *sides) copyArgs() []string { return append(s.link.copyArgs(), s.options...) }
 
 // copy runs a copy over the server's link.
@@ -339,7 +337,7 @@ func (s *sides) copy(t testing.TB, args ...string) *process {
 	return run(t, s.as, append(s.copyArgs(), args...)...)
 }
 
-// direction is which way a copy goes.
+// direction is the direction of a copy.
 type direction struct{ push bool }
 
 func (d direction) String() string {
@@ -355,7 +353,7 @@ func bothWays(t *testing.T, test func(t *testing.T, d direction)) {
 	}
 }
 
-// bothWaysByTCP is bothWays with a server and folders of the test's own.
+// bothWaysByTCP is bothWays with a server and directories of the test's own.
 func bothWaysByTCP(t *testing.T, test func(t *testing.T, s *sides, d direction, from, to string)) {
 	bothWays(t, func(t *testing.T, d direction) {
 		s := newSides(t, tcpLink())
@@ -364,7 +362,7 @@ func bothWaysByTCP(t *testing.T, test func(t *testing.T, s *sides, d direction, 
 	})
 }
 
-// ends returns the folders in which the source and the copy are.
+// ends returns the directories that contain the source and the copy.
 func (s *sides) ends(d direction) (from, to string) {
 	if d.push {
 		return s.here, s.there
@@ -372,8 +370,8 @@ func (s *sides) ends(d direction) (from, to string) {
 	return s.there, s.here
 }
 
-// operands names a source and a destination below the folders, for a client
-// that reaches the server at via.
+// operands names a source and a destination below the directories, for a client that
+// reaches the server at via.
 func (s *sides) operands(d direction, via, from, to string) []string {
 	if d.push {
 		return []string{s.here + "/" + from, "rdma://" + via + "/" + to}
@@ -381,5 +379,5 @@ func (s *sides) operands(d direction, via, from, to string) []string {
 	return []string{"rdma://" + via + "/" + from, s.here + "/" + to}
 }
 
-// via is where the client reaches the server when nothing is between.
+// via returns the address of the server without a proxy.
 func (s *sides) via() string { return net.JoinHostPort(s.link.host, strconv.Itoa(s.port)) }

@@ -16,22 +16,22 @@ const (
 	toClient
 )
 
-// proxy stands between a client and a server and does to their bytes what a
-// bad network would.
+// proxy forwards bytes between a client and a server, and disturbs them like a bad
+// network.
 type proxy struct {
 	listener net.Listener
 	server   string
-	// spoil, where there is one, may change what passes. offset counts the
-	// bytes of that direction of the connection. It returns how many of them to
-	// pass on; after fewer than all what end says happens.
+	// spoil, if it is not nil, may change the bytes. offset counts the bytes of that
+	// direction of the connection. It returns how many of them to forward; if that is
+	// less than all, the connection then stalls or is cut.
 	spoil func(to towards, offset int64, b []byte) (pass int)
-	// stall keeps the connection open after spoil has let less pass than came;
-	// otherwise it is cut.
+	// stall keeps the connection open after spoil has held bytes back; otherwise it is
+	// cut.
 	stall bool
-	// bytesPerSecond bounds each direction, see hurry; 0: as fast as it goes.
+	// bytesPerSecond limits each direction, see hurry. 0 means no limit.
 	bytesPerSecond int
-	// holdAfter, where it is not 0, is after how many bytes in the direction of held, of all
-	// connections together, the rest waits for release.
+	// holdAfter, if it is not 0, is the number of bytes in the direction held, over all
+	// connections, after which the rest waits for release.
 	holdAfter int64
 	held      towards
 	release   func()
@@ -44,7 +44,7 @@ type proxy struct {
 	wg       sync.WaitGroup
 }
 
-// start begins to pass on. The test's end ends it.
+// start begins to forward. The proxy ends with the test.
 func (x *proxy) start(t testing.TB, server string) *proxy {
 	t.Helper()
 	var err error
@@ -72,7 +72,7 @@ func (x *proxy) close() {
 	x.wg.Wait()
 }
 
-// own keeps a connection for close to end; false means that it is too late.
+// own records a connection that close must end. It returns false if it is too late.
 func (x *proxy) own(c net.Conn) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -108,12 +108,12 @@ func (x *proxy) accept() {
 	}
 }
 
-// pass copies one direction. The end of what comes is passed on as such. Where
-// nothing is taken any more only this direction ends: what was said in the other one
-// before is still passed on. All else ends both.
+// pass copies one direction and forwards the end of the stream. If writing fails, only
+// this direction ends: data already sent in the other one is still forwarded. Any other
+// error ends both.
 func (x *proxy) pass(to towards, from, into net.Conn) {
 	buf := make([]byte, 64<<10)
-	var due time.Time // when all that has passed was to have passed
+	var due time.Time // when everything so far should have passed
 	for offset := int64(0); ; {
 		b, rate := buf, x.rate()
 		if rate > 0 {
@@ -129,14 +129,14 @@ func (x *proxy) pass(to towards, from, into net.Conn) {
 		x.count(to, pass)
 		switch {
 		case pass < n && x.stall:
-			_, _ = io.Copy(io.Discard, from) // until an end has had enough
+			_, _ = io.Copy(io.Discard, from) // until the sender ends
 		case err == io.EOF && pass == n && werr == nil:
-			_ = into.(*net.TCPConn).CloseWrite() // it may be gone by now
+			_ = into.(*net.TCPConn).CloseWrite() // it may already be gone
 			return
 		case err == nil && pass == n && werr == nil:
 			offset += int64(n)
 			if rate > 0 {
-				// A busy machine wakes late: what is missed by that is made up for.
+				// A busy machine wakes late: this makes up for it.
 				if most := time.Now().Add(-time.Second); due.Before(most) {
 					due = most
 				}
@@ -153,22 +153,22 @@ func (x *proxy) pass(to towards, from, into net.Conn) {
 	}
 }
 
-// lead has connections that come from now on go to another server.
+// lead makes new connections go to another server.
 func (x *proxy) lead(server string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.server = server
 }
 
-// hold keeps what comes waiting where enough has passed, until release.
+// hold blocks, once enough has passed, until release.
 func (x *proxy) hold(to towards) {
 	if x.holdAfter > 0 && to == x.held && x.total(to) >= x.holdAfter {
 		<-x.released
 	}
 }
 
-// holdsData is a proxy that keeps a copy under way until release, however fast it and slow
-// the test goes: so much of the data passes before, and the rest after.
+// holdsData returns a proxy that keeps a copy in progress until release, whatever the
+// speed of copy and test: that much data passes before, and the rest after.
 func holdsData(d direction, after int64) *proxy {
 	x := &proxy{holdAfter: after, held: toClient}
 	if d.push {
@@ -183,7 +183,7 @@ func (x *proxy) rate() int {
 	return x.bytesPerSecond
 }
 
-// hurry lets all pass as fast as it goes from now on.
+// hurry removes the limit from now on.
 func (x *proxy) hurry() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -196,7 +196,7 @@ func (x *proxy) count(to towards, n int) {
 	x.mu.Unlock()
 }
 
-// total is how many bytes passed in a direction.
+// total returns how many bytes passed in a direction.
 func (x *proxy) total(to towards) int64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -13,23 +13,23 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// quickFile is one case of the quick check: what the destination has by a name.
+// quickFile is one case of the quick check: what the destination has under a name.
 type quickFile struct {
 	name  string
 	later time.Duration // than the source's time
-	// precise: both times have nanoseconds and differ in these only. rsync counts
-	// them where --modify-window=-1 asks for that; the program does always.
+	// precise means that the times differ only in nanoseconds. rsync compares these
+	// only with --modify-window=-1; the program always does.
 	precise bool
 }
 
-// quickTime is the source's time, and cut is what a file system that keeps whole
-// seconds makes of it.
+// quickTime is the source's time. cut is its distance to the time that a file system
+// with whole seconds stores.
 const (
 	quickTime = 1_500_000_000_123_456_789
 	cut       = -123_456_789
 )
 
-// quickFiles are in the order of names.
+// quickFiles returns the cases, in the order of names.
 func quickFiles() []quickFile {
 	return []quickFile{
 		{"cut", cut, false}, {"equal", 0, false}, {"less", -100 * time.Millisecond, true}, {"more", 100 * time.Millisecond, true},
@@ -37,8 +37,8 @@ func quickFiles() []quickFile {
 	}
 }
 
-// fillQuick makes a tree with each of the files, of that text, at the source's
-// time or at its own.
+// fillQuick makes a tree with each of the files, with that text, at the source's time
+// or at the case's own.
 func fillQuick(t *testing.T, dir, text string, own bool) {
 	t.Helper()
 	for _, f := range quickFiles() {
@@ -60,7 +60,7 @@ func fillQuick(t *testing.T, dir, text string, own bool) {
 	write(t, dir+"/only-"+text, text)
 }
 
-// transferred are the names whose text is the source's.
+// transferred returns the names whose text is the source's.
 func transferred(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	for name, st := range namesBelow(t, dir) {
@@ -74,9 +74,9 @@ func transferred(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// TestQuickCheckAsRsync copies over files of other, and of the same, times and
-// sizes with every set of the options that say which of them stay, with rsync and
-// with the program both ways, and compares what was transferred.
+// TestQuickCheckAsRsync copies over files whose times and sizes are the same or differ,
+// with every set of the options that decide which files are kept, with rsync and with
+// the program in both directions, and compares what was transferred.
 func TestQuickCheckAsRsync(t *testing.T) {
 	onHost(t)
 	needRsync(t)
@@ -98,7 +98,7 @@ func TestQuickCheckAsRsync(t *testing.T) {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			want := quickWanted(t, args, s.here+"/tree/", old+"/")
 			if set == 0 || set == 2 {
-				// Without -t the program copies what is of the same size and time.
+				// Without -t the program copies files of the same size and time.
 				want = append(want, "cut", "equal")
 				slices.Sort(want)
 			}
@@ -123,8 +123,8 @@ func TestQuickCheckAsRsync(t *testing.T) {
 	}
 }
 
-// quickWanted is what rsync transfers: of files whose times differ in nanoseconds
-// only, when it counts these.
+// quickWanted returns what rsync transfers. For files whose times differ only in
+// nanoseconds, it asks rsync with nanoseconds.
 func quickWanted(t *testing.T, args []string, from, old string) (want []string) {
 	t.Helper()
 	for _, window := range []string{"0", "-1"} {
@@ -150,8 +150,8 @@ func inodeOf(t *testing.T, path string) uint64 {
 }
 
 // TestSecondCopyAsRsync copies a tree whose files the destination has, with other
-// modes, owners, attributes and times, and asks rsync for differences: what stays
-// gets the source's, with the hard links that it has, and what is surplus goes.
+// modes, owners, attributes and times, and lets rsync look for differences: kept files
+// get the source's metadata and hard links, and extraneous ones are deleted.
 func TestSecondCopyAsRsync(t *testing.T) {
 	onHost(t)
 	needRsync(t)
@@ -190,7 +190,7 @@ func TestSecondCopyAsRsync(t *testing.T) {
 			p := s.copy(t, append(append(slices.Clone(args), "-v"), words...)...).wantCode(0)
 			judge := []string{"-nic", "-rlptogH", "--delete"}
 			if strings.HasPrefix(options, "-r") {
-				judge[1] = "-" + strings.Trim(strings.Fields(options)[0], "-") + "log" // what is new has times of its own
+				judge[1] = "-" + strings.Trim(strings.Fields(options)[0], "-") + "log" // new entries have their own times
 				sameNow(t, want, copied)
 			}
 			if left := rsync(t, append(judge, want+"/", copied+"/")...); left != "" {

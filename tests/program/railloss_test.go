@@ -9,12 +9,12 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// rails counts the events of a copy that runs about a rail in a state.
+// rails counts the events of a running copy about a rail in a state.
 func (p *process) rails(name, state string) int {
 	return strings.Count(p.stdout.String(), fmt.Sprintf(`{"event":"rail","rail":%q,"state":%q`, name, state))
 }
 
-// awaitRail waits until a copy has told for the nth time that a rail is in a state.
+// awaitRail waits until a copy has reported for the nth time that a rail is in a state.
 func (p *process) awaitRail(n int, name, state string) {
 	p.t.Helper()
 	until(p.t, launch.Slow(patience), func() bool {
@@ -27,7 +27,7 @@ func (p *process) awaitRail(n int, name, state string) {
 	}, func() string { return fmt.Sprintf("%s is not %s for time %d: %s", name, state, n, p) })
 }
 
-// netdevs are the interfaces of the machine's devices, by the devices' names.
+// netdevs returns the interfaces of the machine's devices, by the devices' names.
 func netdevs(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -37,8 +37,8 @@ func netdevs(t *testing.T) map[string]string {
 	return all
 }
 
-// overTwo starts a copy that goes on for a while over two devices, of which first is that
-// of the first connection.
+// overTwo starts a copy over two devices that takes a while. first is the device of the
+// first connection.
 func overTwo(t *testing.T, s *sides, args ...string) (p *process, first, second string) {
 	t.Helper()
 	write(t, s.here+"/file", strings.Repeat("0123456789abcdef", 8<<20))
@@ -50,9 +50,9 @@ func overTwo(t *testing.T, s *sides, args ...string) (p *process, first, second 
 	return p, first, second
 }
 
-// TestRailsGoDownInTheMiddle takes down the port of each of two devices, one after the
-// other, in the middle of a copy over both. The copy goes on over the other one each time,
-// the device joins again, and no byte is lost.
+// TestRailsGoDownInTheMiddle takes down the port of each of two devices in turn during
+// a copy over both. The copy continues over the other device each time, the device
+// rejoins, and no byte is lost.
 func TestRailsGoDownInTheMiddle(t *testing.T) {
 	needRDMA(t)
 	ownGuest(t, "takes devices down")
@@ -63,7 +63,7 @@ func TestRailsGoDownInTheMiddle(t *testing.T) {
 		command(t, "ip", "link", "set", netdev[rail], "down")
 		p.awaitRail(1, rail, "lost")
 		command(t, "ip", "link", "set", netdev[rail], "up")
-		p.awaitRail(2-i, rail, "joined") // the first one joins by the first connection at first
+		p.awaitRail(2-i, rail, "joined") // the first rail was already joined once, by the first connection
 	}
 	p.wantCode(0)
 	e := p.event("summary")
@@ -77,9 +77,9 @@ func TestRailsGoDownInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestRailLosesItsAddressInTheMiddle takes the address of one of two RoCE devices away in
-// the middle of a copy over both: that rail is lost, and the other one goes on. When the
-// address is back the rail joins again.
+// TestRailLosesItsAddressInTheMiddle removes the address of one of two RoCE devices
+// during a copy over both: that rail is lost, and the other one continues. When the
+// address is back, the rail rejoins.
 func TestRailLosesItsAddressInTheMiddle(t *testing.T) {
 	needRDMA(t)
 	onlyInFull(t)
@@ -88,7 +88,7 @@ func TestRailLosesItsAddressInTheMiddle(t *testing.T) {
 	s := newSides(t, tcpLink(), "--listen", "0.0.0.0:0")
 	p, first, second := overTwo(t, s, "--rail", "rxe0", "--rail", "rxe1")
 	command(t, "ip", "addr", "del", addr[second], "dev", netdev[second])
-	t.Cleanup(func() { _ = exec.Command("ip", "addr", "add", addr[second], "dev", netdev[second]).Run() }) // it may be there
+	t.Cleanup(func() { _ = exec.Command("ip", "addr", "add", addr[second], "dev", netdev[second]).Run() }) // it may already be there
 	p.awaitRail(1, second, "lost")
 	command(t, "ip", "addr", "add", addr[second], "dev", netdev[second])
 	p.awaitRail(2, second, "joined")

@@ -13,8 +13,8 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// ownGuest skips a test that changes the machine itself, which only a guest of the
-// bed is for.
+// ownGuest skips a test that changes the machine itself, unless it runs in a guest of
+// the bed.
 func ownGuest(t *testing.T, why string) {
 	t.Helper()
 	if line, err := os.ReadFile("/proc/cmdline"); err != nil || !strings.Contains(string(line), "bed.node=") {
@@ -25,7 +25,7 @@ func ownGuest(t *testing.T, why string) {
 // softRail is a Soft-RoCE or Soft-iWARP device: its name, type and interface.
 type softRail struct{ name, kind, netdev string }
 
-// softRails are those of the machine.
+// softRails returns those of the machine.
 func softRails(t testing.TB) (list []softRail) {
 	t.Helper()
 	for _, m := range regexp.MustCompile(`link (([a-z]+)\d+)/1 .*netdev (\S+)`).FindAllStringSubmatch(command(t, "rdma", "link"), -1) {
@@ -34,8 +34,8 @@ func softRails(t testing.TB) (list []softRail) {
 	return list
 }
 
-// command runs a command that has to succeed. One that waits in the kernel may heed
-// no signal: it is left behind.
+// command runs a command that must succeed. A command that blocks in the kernel may
+// ignore signals: it is left behind.
 func command(t testing.TB, argv ...string) string {
 	t.Helper()
 	type result struct {
@@ -66,8 +66,8 @@ func (r softRail) add(t testing.TB) {
 
 func (r softRail) del(t testing.TB) { t.Helper(); command(t, "rdma", "link", "del", r.name) }
 
-// withoutRails removes all devices, and returns them by their names. A test's end
-// has them back, and no others.
+// withoutRails removes all devices and returns them by name. The end of the test
+// restores exactly these.
 func withoutRails(t *testing.T) map[string]softRail {
 	t.Helper()
 	before := softRails(t)
@@ -87,11 +87,11 @@ func withoutRails(t *testing.T) map[string]softRail {
 	return rails
 }
 
-// looked is within what time a server has noticed which devices there are, and has
-// said so: it looks every 3 s (docs/design.md, connection set-up).
+// looked is how long a server may take to notice and report a change of devices: it
+// polls every 3 s.
 func looked() time.Duration { return 3*time.Second + launch.Slow(lastWord) }
 
-// until waits until something is so.
+// until waits until a condition is true.
 func until(t testing.TB, within time.Duration, what func() bool, otherwise func() string) {
 	t.Helper()
 	for end := time.Now().Add(within); !what(); time.Sleep(20 * time.Millisecond) {
@@ -124,14 +124,14 @@ func (p *process) rdmaFiles() (n int) {
 	return n
 }
 
-// held is a copy of a stream that goes on until the test ends the stream.
+// held is a copy of a stream that lasts until the test ends the stream.
 type held struct {
 	*process
 	rest *os.File
 	sent []byte
 }
 
-// hold starts a copy of a stream, with its first part.
+// hold starts a copy of a stream and sends its first part.
 func hold(t *testing.T, seed uint64, args ...string) *held {
 	t.Helper()
 	r, w := pipe(t)
@@ -141,17 +141,17 @@ func hold(t *testing.T, seed uint64, args ...string) *held {
 	return h
 }
 
-// send gives a copy more to send.
+// send sends more of the stream.
 func (h *held) send(seed uint64) {
 	h.t.Helper()
-	part := make([]byte, 60_000) // a pipe has room for that
+	part := make([]byte, 60_000) // that fits into a pipe
 	_, _ = noise(seed).Read(part)
 	_, err := h.rest.Write(part)
 	must(h.t, err)
 	h.sent = append(h.sent, part...)
 }
 
-// connected waits until the copy is, and returns over which device.
+// connected waits until the copy has connected, and returns its device.
 func (h *held) connected() string {
 	h.t.Helper()
 	until(h.t, launch.Slow(patience), func() bool {
@@ -166,7 +166,7 @@ func (h *held) connected() string {
 	return device
 }
 
-// finish ends the stream, and checks what came.
+// finish ends the stream and checks the result.
 func (h *held) finish(file string) {
 	h.t.Helper()
 	must(h.t, h.rest.Close())
@@ -176,14 +176,14 @@ func (h *held) finish(file string) {
 	}
 }
 
-// railTest is a server that was started where there was no device.
+// railTest is a server that was started without any device.
 type railTest struct {
 	*sides
 	t      *testing.T
 	copies int
 }
 
-// copyBy copies by that device, or "tcp", for a reason.
+// copyBy copies over that device, or "tcp", for the given reason.
 func (s *railTest) copyBy(device, why string, options ...string) {
 	s.t.Helper()
 	s.copies++
@@ -198,16 +198,16 @@ func (s *railTest) copyBy(device, why string, options ...string) {
 	}
 }
 
-// by copies by way of that device at the server.
+// by copies over that device of the server.
 func (s *railTest) by(r softRail) { s.t.Helper(); s.copyBy(r.name, "", "--remote-rail", r.name) }
 
-// serving waits until the server has told for the nth time that it listens there.
+// serving waits until the server has reported for the nth time that it listens there.
 func (s *railTest) serving(n int, r softRail, addr string) {
 	s.t.Helper()
 	s.waitLog(n, `^gdrcp: serving \S+ on verbs `+r.name+` `+regexp.QuoteMeta(addr)+`:\d+$`)
 }
 
-// onlyInFull leaves out of make test what takes minutes in the bed.
+// onlyInFull leaves to full runs what takes minutes in the bed.
 func onlyInFull(t *testing.T) {
 	t.Helper()
 	if !full() {
@@ -215,19 +215,20 @@ func onlyInFull(t *testing.T) {
 	}
 }
 
-// isGone is told of a device by who lists it, or by who was about to open it.
+// isGone matches errors about a missing device, from listing devices or from opening
+// one.
 const isGone = "(the device is gone|no such device)"
 
-// stopped waits until the server has told n times that it does not listen any more,
+// stopped waits until the server has reported n times that it no longer listens there,
 // for that reason.
 func (s *railTest) stopped(n int, r softRail, why string) {
 	s.t.Helper()
 	s.waitLog(n, `^gdrcp: no longer serving on verbs `+r.name+` [0-9.:]+: .*`+why)
 }
 
-// TestRailsComeAndGo has devices, ports and addresses come and go under a server
-// that was started before there were any: it listens where there is one, stops
-// where there is none any more, and what is under way elsewhere goes on.
+// TestRailsComeAndGo adds and removes devices, ports and addresses under a server that
+// was started without any: it listens on devices that exist, stops on those that have
+// gone, and copies over other devices continue.
 func TestRailsComeAndGo(t *testing.T) {
 	needRDMA(t)
 	onlyInFull(t)
@@ -247,7 +248,7 @@ func TestRailsComeAndGo(t *testing.T) {
 	s.by(rxe0)
 	s.by(rxe1)
 	var files int
-	until(t, looked(), func() bool { // what the last session had is given back
+	until(t, looked(), func() bool { // resources of the last session are released
 		files = s.rdmaFiles()
 		time.Sleep(time.Second)
 		return s.rdmaFiles() == files
@@ -288,9 +289,8 @@ func TestRailsComeAndGo(t *testing.T) {
 	}
 }
 
-// deviceGoes removes a device in the middle of a copy by another. The kernel waits
-// for all who have a Soft-RoCE device open, as a client has all devices, whichever
-// it uses.
+// deviceGoes removes a device during a copy over another. The kernel waits for everyone
+// who has a Soft-RoCE device open, and a client has all devices open.
 func (s *railTest) deviceGoes(gone, other softRail) {
 	s.t.Helper()
 	under := hold(s.t, 1, "--remote-rail", other.name, s.url("held"))
@@ -311,7 +311,7 @@ func (s *railTest) deviceGoes(gone, other softRail) {
 	}
 }
 
-// addressChanges gives a device's port another address, and then the old one again.
+// addressChanges gives a device's port another address, and then the former one again.
 func (s *railTest) addressChanges(r softRail) {
 	s.t.Helper()
 	const first, second = "10.7.0.1", "10.7.0.9"
@@ -321,7 +321,7 @@ func (s *railTest) addressChanges(r softRail) {
 	}
 	s.t.Cleanup(func() {
 		for _, undo := range []string{"add " + first + "/24", "del " + second + "/32"} {
-			_ = exec.Command("ip", append(append([]string{"addr"}, strings.Fields(undo)...), "dev", r.netdev)...).Run() // it may be so
+			_ = exec.Command("ip", append(append([]string{"addr"}, strings.Fields(undo)...), "dev", r.netdev)...).Run() // it may already be so
 		}
 	})
 	change("add", second)
@@ -336,8 +336,8 @@ func (s *railTest) addressChanges(r softRail) {
 	s.by(r)
 }
 
-// TestSessionsSpreadOverEqualRails has eight clients at once at a server with eight
-// devices of one rate: each has a device to itself.
+// TestSessionsSpreadOverEqualRails runs eight clients concurrently with a server with
+// eight devices of the same rate: each gets its own device.
 func TestSessionsSpreadOverEqualRails(t *testing.T) {
 	needRDMA(t)
 	onlyInFull(t)

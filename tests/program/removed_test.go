@@ -12,9 +12,9 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// TestDestinationGoes removes, renames or replaces the directory that a copy goes into, in
-// the middle of the copy: the copy fails, nothing half-written has a final name, and the same
-// command makes it good.
+// TestDestinationGoes removes, renames or replaces the destination directory during a
+// copy: the copy fails, no partial file has a final name, and the same command repairs
+// it.
 func TestDestinationGoes(t *testing.T) {
 	onHost(t)
 	rdmatest.BesideOthers(t)
@@ -22,7 +22,7 @@ func TestDestinationGoes(t *testing.T) {
 		"removed": func(t *testing.T, dir string) {
 			err := os.RemoveAll(dir)
 			for limit := time.Now().Add(launch.Slow(lastWord)); errors.Is(err, syscall.ENOTEMPTY) && time.Now().Before(limit); {
-				err = os.RemoveAll(dir) // the copy makes more
+				err = os.RemoveAll(dir) // the copy creates more
 			}
 			must(t, err)
 		},
@@ -64,8 +64,8 @@ func TestDestinationGoes(t *testing.T) {
 	}
 }
 
-// TestDirectoryBelowGoes: a directory below the top that is renamed or replaced while it is filled
-// is reported, also if the copy keeps no metadata of directories.
+// TestDirectoryBelowGoes: if a directory below the top is renamed or replaced while it
+// is filled, that is reported, even if the copy keeps no metadata of directories.
 func TestDirectoryBelowGoes(t *testing.T) {
 	onHost(t)
 	rdmatest.BesideOthers(t)

@@ -15,8 +15,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// TestKilledAtAnyMoment kills either end, or both, at a moment that the seed picks, up to
-// three times during one copy, and lets the same command go on: no more than a ring is
+// TestKilledAtAnyMoment kills either end, or both, at a moment that the seed picks, up
+// to three times during one copy, and lets the same command resume: at most one ring is
 // sent twice, and every byte is right. GDRCP_TEST_FULL=1 tries 40 moments.
 func TestKilledAtAnyMoment(t *testing.T) {
 	rdmatest.BesideOthers(t)
@@ -58,7 +58,7 @@ func killedAndResumed(t *testing.T, l link, rng *rand.Rand) {
 			<-s.ended
 		}
 		if who != 1 {
-			_ = client.cmd.Process.Kill() // it may have come to its end
+			_ = client.cmd.Process.Kill() // it may have ended already
 		}
 		client.wait(silence() + launch.Slow(lastWord))
 		if who != 0 {
@@ -81,8 +81,8 @@ func killedAndResumed(t *testing.T, l link, rng *rand.Rand) {
 	s.stop()
 }
 
-// awaitBytes waits until a partial file below dir has so many bytes, or p has ended, and
-// returns how many it has.
+// awaitBytes waits until a partial file below dir has at least that many bytes or p has
+// ended, and returns how many it has.
 func awaitBytes(dir string, bytes int64, p *process) (has int64) {
 	for ; ; time.Sleep(time.Millisecond) {
 		for _, path := range temps(dir) {
@@ -102,7 +102,7 @@ func awaitBytes(dir string, bytes int64, p *process) (has int64) {
 	}
 }
 
-// awaitUnlocked waits until the server has ended the session of a client that is gone:
+// awaitUnlocked waits until the server has ended the session of a client that has gone:
 // until then the partial file is locked.
 func awaitUnlocked(t *testing.T, dir string) {
 	t.Helper()
@@ -111,7 +111,7 @@ func awaitUnlocked(t *testing.T, dir string) {
 		for _, path := range temps(dir) {
 			f, err := os.Open(path)
 			if err != nil {
-				continue // it has its name by now
+				continue // it already has its name
 			}
 			locked = locked || syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil
 			_ = f.Close()
@@ -125,8 +125,8 @@ func awaitUnlocked(t *testing.T, dir string) {
 	}
 }
 
-// TestFullDiskGoesOn: a copy for which the disk had no more room goes on when there is
-// room again.
+// TestFullDiskGoesOn: a copy that ran out of disk space resumes when there is space
+// again.
 func TestFullDiskGoesOn(t *testing.T) {
 	onHost(t)
 	bothWays(t, func(t *testing.T, d direction) {
@@ -161,8 +161,7 @@ func TestFullDiskGoesOn(t *testing.T) {
 	})
 }
 
-// TestSameFileTwiceAtOnce: two copies of one file to one place at the same time both
-// succeed.
+// TestSameFileTwiceAtOnce: two concurrent copies of one file to one place both succeed.
 func TestSameFileTwiceAtOnce(t *testing.T) {
 	everyLink(t, func(t *testing.T, l link) {
 		bothWays(t, func(t *testing.T, d direction) {

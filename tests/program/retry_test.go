@@ -14,8 +14,8 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// again starts the server anew, for a client that reaches it by slowDown: at the port that
-// it had, or where that is not this test's own by now, at another one behind the proxy.
+// again restarts the server for a client that reaches it by slowDown: at the same port
+// or, if another process has taken that, at another one behind the proxy.
 func (s *sides) again(t *testing.T) {
 	t.Helper()
 	if s.slow != nil {
@@ -26,12 +26,13 @@ func (s *sides) again(t *testing.T) {
 	s.server = serveAs(t, s.as, s.link, s.there, "--listen", fmt.Sprintf("0.0.0.0:%d", s.port))
 }
 
-// retrying is copyArgs of a copy that may go on by itself that often.
+// retrying returns copyArgs with that number of retries.
 func (s *sides) retrying(retries string) []string {
 	return append(s.copyArgs(), "--retries", retries)
 }
 
-// cutting stands before the server, and cuts connections in the middle, so many times.
+// cutting returns a proxy to the server that cuts connections in the middle, that many
+// times.
 func (s *sides) cutting(t testing.TB, times int64) *proxy {
 	t.Helper()
 	var cuts atomic.Int64
@@ -43,7 +44,7 @@ func (s *sides) cutting(t testing.TB, times int64) *proxy {
 	}}).start(t, s.addr())
 }
 
-// wantSummary fails the test where the summary's fields are not these.
+// wantSummary fails the test unless the summary has these fields.
 func (p *process) wantSummary(fields map[string]any) {
 	p.t.Helper()
 	got := p.event("summary")
@@ -54,7 +55,7 @@ func (p *process) wantSummary(fields map[string]any) {
 	}
 }
 
-// wantForward fails the test where the progress of a copy goes back, or there is none.
+// wantForward fails the test if the progress of a copy goes backwards, or is missing.
 func (p *process) wantForward() {
 	p.t.Helper()
 	told, bytes, total := 0, 0.0, 0.0
@@ -73,9 +74,9 @@ func (p *process) wantForward() {
 	}
 }
 
-// TestServerComesBack kills a server in the middle of a tree and starts it anew, twice:
-// one command copies everything, counts each file once, as copied, and has the root of a
-// copy that nothing disturbs.
+// TestServerComesBack kills a server in the middle of a tree and restarts it, twice:
+// one command copies everything, counts each file once, as copied, and has the root of
+// an undisturbed copy.
 func TestServerComesBack(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	everyLink(t, func(t *testing.T, l link) {
@@ -123,7 +124,7 @@ func serverComesBack(t *testing.T, s *sides, d direction, options string) {
 		"kept": 0.0, "resumed_bytes": 0.0, "verified": true,
 		"files": want["files"], "dirs": want["dirs"], "links": want["links"], "bytes": want["bytes"], "root": want["root"], "meta_root": want["meta_root"],
 	})
-	if n := client.event("summary")["retries"].(float64); n < 1 { // one may cover both kills, and a try may find the server still starting
+	if n := client.event("summary")["retries"].(float64); n < 1 { // one retry may cover both kills, and an attempt may find the server still starting
 		t.Errorf("%v retries: %s", n, client)
 	}
 	if sent, bytes := client.event("summary")["wire_bytes"].(float64), want["bytes"].(float64); sent > 1.9*bytes {
@@ -132,8 +133,8 @@ func serverComesBack(t *testing.T, s *sides, d direction, options string) {
 	s.stop()
 }
 
-// TestCutConnections cuts connections in the middle: the copy goes on as often as it may,
-// and a large file where it was.
+// TestCutConnections cuts connections in the middle: the copy retries as often as it
+// may, and resumes a large file.
 func TestCutConnections(t *testing.T) {
 	onHost(t)
 	rdmatest.BesideOthers(t)
@@ -163,7 +164,8 @@ func TestCutConnections(t *testing.T) {
 	})
 }
 
-// TestNotTriedAgain: what would end every try ends the first, and at once.
+// TestNotTriedAgain: an error that every attempt would meet ends the first one
+// immediately.
 func TestNotTriedAgain(t *testing.T) {
 	onHost(t)
 	s := newSides(t, tcpLink())
@@ -197,7 +199,8 @@ func TestNotTriedAgain(t *testing.T) {
 	s.stop()
 }
 
-// TestStoppedBetweenTries: a signal ends a copy that waits for its next try, at once.
+// TestStoppedBetweenTries: a signal immediately ends a copy that waits for its next
+// attempt.
 func TestStoppedBetweenTries(t *testing.T) {
 	onHost(t)
 	rdmatest.BesideOthers(t)
@@ -227,8 +230,8 @@ func TestStoppedBetweenTries(t *testing.T) {
 	})
 }
 
-// TestFailuresOfAllTries: what failed before a connection was lost counts once, and is
-// told once.
+// TestFailuresOfAllTries: a failure before a connection was lost counts once, and is
+// reported once.
 func TestFailuresOfAllTries(t *testing.T) {
 	onHost(t)
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
@@ -249,8 +252,8 @@ func TestFailuresOfAllTries(t *testing.T) {
 	})
 }
 
-// TestFailedInAnEarlierTry: a file that could not be read before the connection was lost
-// keeps the later try from deleting, and from giving a tree its name, too.
+// TestFailedInAnEarlierTry: a file that could not be read before the connection was
+// lost also prevents the later attempt from deleting, and from giving a tree its name.
 func TestFailedInAnEarlierTry(t *testing.T) {
 	onHost(t)
 	asRoot(t)
@@ -265,7 +268,7 @@ func TestFailedInAnEarlierTry(t *testing.T) {
 			}
 			write(t, s.there+"/copy/old", "what was there")
 			makeFile(t, s.here+"/tree/m", 24*mib, 1)
-			if option == "--atomic-dir" { // the tree that is being made has an older file of that size
+			if option == "--atomic-dir" { // the tree being made has an older file of that size
 				write(t, s.here+"/tree/a", "first ")
 				copyIt("0").wantCode(1)
 			}

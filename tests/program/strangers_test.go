@@ -13,7 +13,7 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// stranger listens, and does something with whoever connects.
+// stranger listens, and calls meet with each connection.
 func stranger(t *testing.T, meet func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -34,7 +34,7 @@ func stranger(t *testing.T, meet func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// TestStrangerAsServer points the client at what is not gdrcp.
+// TestStrangerAsServer points the client at servers that are not gdrcp.
 func TestStrangerAsServer(t *testing.T) {
 	onHost(t)
 	rdmatest.BesideOthers(t)
@@ -90,8 +90,8 @@ func TestStrangerAsServer(t *testing.T) {
 	}
 }
 
-// TestStrangerAsClient lets what is not gdrcp connect to a server, which gets
-// rid of it and goes on serving.
+// TestStrangerAsClient connects clients that are not gdrcp to a server, which drops
+// them and continues to serve.
 func TestStrangerAsClient(t *testing.T) {
 	onHost(t)
 	s := newSides(t, tcpLink())
@@ -104,7 +104,7 @@ func TestStrangerAsClient(t *testing.T) {
 			c, err := net.Dial("tcp", s.addr())
 			must(t, err)
 			defer c.Close()
-			_, _ = io.WriteString(c, say) // the server may have hung up
+			_, _ = io.WriteString(c, say) // the server may have closed the connection
 			must(t, c.SetReadDeadline(time.Now().Add(bounded())))
 			if _, err := io.Copy(io.Discard, c); os.IsTimeout(err) {
 				t.Errorf("after %v the server has not hung up", bounded())
@@ -117,7 +117,7 @@ func TestStrangerAsClient(t *testing.T) {
 
 func garbage(n int) string {
 	b := make([]byte, n)
-	_, _ = noise(5).Read(b) // noise has no error
+	_, _ = noise(5).Read(b) // noise never fails
 	return string(b)
 }
 
@@ -129,7 +129,7 @@ type cutCase struct {
 	count atomic.Int64
 }
 
-// newCutCase makes what is copied: a file of several pieces, and small ones.
+// newCutCase makes its files: one of several pieces, and small ones.
 func newCutCase(t *testing.T, d direction) *cutCase {
 	t.Helper()
 	c := &cutCase{sides: newSides(t, tcpLink()), d: d}
@@ -139,15 +139,14 @@ func newCutCase(t *testing.T, d direction) *cutCase {
 	return c
 }
 
-// through copies the tree through the proxy, to a new name, and holds the copy
-// against what must be true whatever the network does.
+// through copies the tree through the proxy, to a new name, and checks what must hold
+// whatever the network does.
 func (c *cutCase) through(t *testing.T, x *proxy, limit time.Duration, options ...string) *process {
 	t.Helper()
 	return c.copyVia(t, x.start(t, c.sides.addr()).addr(), limit, options...)
 }
 
-// copyVia copies the tree by way of an address, and holds the copy against the
-// same.
+// copyVia copies the tree through an address, with the same checks.
 func (c *cutCase) copyVia(t *testing.T, addr string, limit time.Duration, options ...string) *process {
 	t.Helper()
 	name := fmt.Sprintf("copy%d", c.count.Add(1))
@@ -166,13 +165,13 @@ func (c *cutCase) copyVia(t *testing.T, addr string, limit time.Duration, option
 		p.oneLine()
 	}
 	noneWrong(t, c.from+"/tree", to+"/"+name)
-	if !c.d.push { // the server may still be clearing up
+	if !c.d.push { // the server may still be cleaning up
 		noTemps(t, to+"/"+name)
 	}
 	return p
 }
 
-// end copies once more, with nothing between.
+// end copies once more, without a proxy.
 func (c *cutCase) end(t *testing.T) {
 	t.Helper()
 	_, to := c.sides.ends(c.d)

@@ -13,7 +13,7 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// pipe returns both ends of a pipe, which the test's end closes.
+// pipe returns both ends of a pipe, which is closed with the test.
 func pipe(t *testing.T) (r, w *os.File) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -69,7 +69,7 @@ func TestTarThroughPipes(t *testing.T) {
 	})
 }
 
-// TestStreamsToFiles: standard input and output may be files, and nothing at all.
+// TestStreamsToFiles: standard input and output may be files, or empty.
 func TestStreamsToFiles(t *testing.T) {
 	onHost(t)
 	s := newSides(t, tcpLink())
@@ -97,8 +97,8 @@ func TestStreamsToFiles(t *testing.T) {
 	s.stop()
 }
 
-// TestStreamEvents: with --json, what is told goes to standard error, and
-// nothing but data to standard output, also where something fails.
+// TestStreamEvents: with --json, messages go to standard error and only data to
+// standard output, even if something fails.
 func TestStreamEvents(t *testing.T) {
 	onHost(t)
 	s := newSides(t, tcpLink())
@@ -131,8 +131,7 @@ func TestStreamEvents(t *testing.T) {
 	s.stop()
 }
 
-// TestStreamUsage: what makes no sense of a stream is refused before anything is
-// connected.
+// TestStreamUsage: invalid uses of a stream are refused before anything is connected.
 func TestStreamUsage(t *testing.T) {
 	onHost(t)
 	const remote = "rdma://127.0.0.1:9/x"
@@ -145,7 +144,7 @@ func TestStreamUsage(t *testing.T) {
 	}
 }
 
-// TestInterruptedStream interrupts copies whose streams wait for somebody.
+// TestInterruptedStream interrupts copies whose streams block.
 func TestInterruptedStream(t *testing.T) {
 	onHost(t)
 	s := newSides(t, tcpLink())
@@ -166,14 +165,14 @@ func TestInterruptedStream(t *testing.T) {
 		p.wait(launch.Slow(lastWord))
 		p.wantFailure(130, "interrupted")
 	}
-	s.stop() // which waits for what it serves
+	s.stop() // waits for the sessions
 	if left := someFiles(s.there, 10); len(left) != 1 {
 		t.Errorf("left behind: %q", left)
 	}
 }
 
-// TestStreamsThatBreak: a reader that goes away, a disk that fills, and a server
-// that dies end a copy with one line, and nothing half-written has a name.
+// TestStreamsThatBreak: if the reader leaves, a disk fills or a server dies, the copy
+// ends with one line, and no partial file has a final name.
 func TestStreamsThatBreak(t *testing.T) {
 	onHost(t)
 	t.Run("reader gone", func(t *testing.T) {
@@ -267,7 +266,7 @@ func TestMemoryOfAStream(t *testing.T) {
 	if n != bytes {
 		t.Errorf("%d of %d bytes came back", n, bytes)
 	}
-	// What a stream is kept in beside its ring is as large again.
+	// The buffer of a stream is as large as its ring.
 	for name, took := range map[string]int64{"push": push.peakBytes - 2*ringBytes, "pull": pull.peakBytes - ringBytes, "server": peakOf(s.cmd.Process.Pid) - 2*ringBytes} {
 		if took > maxBytes {
 			t.Errorf("%s took %d MiB beyond its ring", name, took/mib)

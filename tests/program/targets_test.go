@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestTargets holds the rules of SRC and DST against scp's, between folders of
-// one machine. Every case begins with s/file, s/other, s/dir/in, s/dir/sub/in, d/
-// with d/dir (in it old), d/file, and runs in a folder of its own.
+// TestTargets checks the rules of SRC and DST against scp's, between directories of one
+// machine. Every case begins with s/file, s/other, s/dir/in, s/dir/sub/in, d/ with
+// d/dir (which contains old), d/file, and runs in its own directory.
 func TestTargets(t *testing.T) {
 	onHost(t)
 	scp, err := exec.LookPath("scp")
@@ -88,8 +88,8 @@ func makeTargets(t *testing.T, dir string) {
 	must(t, os.Symlink("file", dir+"/s/link"))
 }
 
-// TestSameNames: of two sources of one name the second is refused. scp would
-// have it replace the first, which it has just copied.
+// TestSameNames: of two sources with the same name the second is refused. scp would
+// replace the first, which it has just copied.
 func TestSameNames(t *testing.T) {
 	onHost(t)
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {

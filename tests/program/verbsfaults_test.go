@@ -11,11 +11,11 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// faultsLibrary is the libibverbs whose devices fail (tests/bed/verbs_faults.c).
+// faultsLibrary is a libibverbs whose devices fail (tests/bed/verbs_faults.c).
 const faultsLibrary = "GDRCP_VERBS_FAULTS_LIBRARY"
 
-// deviceFaults are the ways in which devices fail here, by name. %d is the position: at which
-// completion or request it begins.
+// deviceFaults are the ways in which devices fail here, by name. %d is the position:
+// the completion or request at which the failures begin.
 var deviceFaults = map[string]struct {
 	fault     string
 	positions []int
@@ -32,9 +32,9 @@ var deviceFaults = map[string]struct {
 	"ring I/O error":        {"reg=5@%d", []int{1 << 20}},
 }
 
-// TestDeviceFaults: a device that fails early, at either end, ends no copy: another device
-// carries it, or TCP. If RDMA is required and every device fails, one line says so. Some
-// cases are tried, unless all are wanted: another seed picks others.
+// TestDeviceFaults: a device that fails early, at either end, does not fail the copy:
+// another device carries it, or TCP. If RDMA is required and every device fails, one
+// line reports that. The seed picks some cases, unless all are requested.
 func TestDeviceFaults(t *testing.T) {
 	needRDMA(t)
 	library := os.Getenv(faultsLibrary)

@@ -7,7 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// Arguments are never lost: each is an option, a value, an operand or an error.
+// No argument is lost: each is an option, a value, an operand or an error.
 func FuzzScan(f *testing.F) {
 	for _, s := range []string{"a b -r", "-rp a -- -x", "--qps 4 --slots=8 a", "-oX manifest create p", "--json=true -", "-- --", "-P 22 a h:b", "--recursve a"} {
 		f.Add(s)

@@ -35,10 +35,9 @@ type Context struct {
 // primary context and the kernels for a minute after the last user. Otherwise
 // Use blocks while the driver creates the primary context, for some 100 ms.
 //
-// When ctx ends, every wait of the Context ends, while the GPU continues to
-// work. Only the waits of Close and similar calls ignore ctx; they take 5 s at
-// most. A GPU that has not finished its work after 30 s counts as hung: see
-// Lost.
+// When ctx ends, every wait of the Context ends, while the GPU continues to work. Only the
+// waits of Close and similar calls ignore ctx; they take 5 s at most. A GPU that has not
+// finished its work after 30 s counts as hung: see Lost.
 func (d *Driver) Use(ctx context.Context, index int) (*Context, error) {
 	// The lock is not held while the context is created: users of other GPUs
 	// need not wait for this one.
@@ -58,8 +57,7 @@ func (d *Driver) Use(ctx context.Context, index int) (*Context, error) {
 	return c, err
 }
 
-// use implements Use. The caller ensures that the driver is not closed
-// meanwhile.
+// use implements Use. The caller ensures that the driver is not closed meanwhile.
 func (d *Driver) use(ctx context.Context, index int) (*Context, error) {
 	if index < 0 || index >= d.count {
 		return nil, &ProbeError{
@@ -96,8 +94,7 @@ func (c *Context) retain() error {
 	}
 }
 
-// release ends the primary context, and with it everything that was created
-// from it.
+// release ends the primary context, and with it everything that was created from it.
 func (c *Context) release() error {
 	return c.ended(c.closing("release", func() C.int { return C.gdr_context_close(c.c) }), "release")
 }
@@ -119,11 +116,10 @@ func (c *Context) FlushWrites() error {
 	return c.check(c.opening("flush writes", func() C.int { return C.gdr_flush_writes(c.c) }), "flush writes")
 }
 
-// Close ends the use of the GPU. It fails while objects of the Context are
-// open, and lists them: device memory may still be registered with an RDMA
-// device, and only its user can deregister it. Close can then be called again.
-// After a success it does nothing. The primary context is kept for a minute, or
-// until the driver's Close.
+// Close ends the use of the GPU. It fails while objects of the Context are open, and lists
+// them: device memory may still be registered with an RDMA device, and only its user can
+// deregister it. Close can then be called again. After a success it does nothing. The
+// primary context is kept for a minute, or until the driver's Close.
 func (c *Context) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -101,8 +101,7 @@ func TestFlushWrites(t *testing.T) {
 	}
 }
 
-// TestOneGPUTwice: users of one GPU share the primary context, and either may
-// close first.
+// TestOneGPUTwice: users of one GPU share the primary context, and either may close first.
 func TestOneGPUTwice(t *testing.T) {
 	d := openFake(t)
 	first, err := d.Use(context.Background(), 0)

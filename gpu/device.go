@@ -1,10 +1,8 @@
 package gpu
 
-// Device describes a GPU. Fields that the driver does not report are -1, or
-// empty.
+// Device describes a GPU. Fields that the driver does not report are -1, or empty.
 type Device struct {
-	// Index is the driver's ordinal, among the devices that
-	// CUDA_VISIBLE_DEVICES allows.
+	// Index is the driver's ordinal, among the devices that CUDA_VISIBLE_DEVICES allows.
 	Index int    `json:"index"`
 	Name  string `json:"name"`
 	// UUID is GPU-... in nvidia-smi's spelling, or MIG-... for a MIG instance.

@@ -102,8 +102,7 @@ type lane struct {
 	stream *Stream
 	hasher *Hasher
 	done   *Mark // recorded in the stream after a launch
-	// recorded is true if done belongs to the launch in flight. The other lane
-	// reads it.
+	// recorded is true if done belongs to the launch in flight. The other lane reads it.
 	recorded atomic.Bool
 
 	// The launch that is being gathered or is in flight: its jobs, their bytes,
@@ -227,8 +226,7 @@ func (l *lane) digest() error {
 	return l.done.Wait()
 }
 
-// finish returns the digests, or the error, to the requests that the jobs
-// belong to.
+// finish returns the digests, or the error, to the requests that the jobs belong to.
 func (l *lane) finish(err error) {
 	job := 0
 	for _, p := range l.parts {
@@ -246,8 +244,7 @@ func (l *lane) finish(err error) {
 	d.tell()
 }
 
-// endPartsLocked removes the launch's jobs. A request whose last jobs these
-// were ends.
+// endPartsLocked removes the launch's jobs. A request whose last jobs these were ends.
 func (l *lane) endPartsLocked(err error) {
 	for _, p := range l.parts {
 		p.of.parts--

@@ -41,8 +41,7 @@ func asksFor(t *testing.T, s *Submitter, jobs ...HashJob) *request {
 	return r
 }
 
-// launched lets a lane gather, and returns how many bytes of each request the
-// launch has.
+// launched lets a lane gather, and returns how many bytes of each request the launch has.
 func launched(t *testing.T, l *lane) map[*request]int {
 	t.Helper()
 	if !l.gather() {
@@ -79,8 +78,7 @@ func isOver(r *request) bool {
 	}
 }
 
-// No user fills the launches while others wait, however much it has submitted
-// before them.
+// No user fills the launches while others wait, however much it has submitted before them.
 func TestLaunchTakesInTurn(t *testing.T) {
 	d := aside()
 	greedy, modest, tiny := &Submitter{d: d}, &Submitter{d: d}, &Submitter{d: d}
@@ -324,9 +322,8 @@ func TestLaunchFailsForAll(t *testing.T) {
 	}
 }
 
-// If the driver is lost, for example by an error of another GPU, a lane may
-// still launch the jobs that it has: Close waits for that, and so does a
-// concurrent Close.
+// If the driver is lost, for example by an error of another GPU, a lane may still launch
+// the jobs that it has: Close waits for that, and so does a concurrent Close.
 func TestCloseWaitsThoughLost(t *testing.T) {
 	drv := openFake(t, "gpus=2")
 	c, err := drv.Use(t.Context(), 0)
@@ -362,8 +359,7 @@ func TestCloseWaitsThoughLost(t *testing.T) {
 	}
 }
 
-// A lane that ends while it gathers returns an error to the users whose jobs it
-// has.
+// A lane that ends while it gathers returns an error to the users whose jobs it has.
 func TestLaneEndsWhileItGathers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := aside()
@@ -378,8 +374,7 @@ func TestLaneEndsWhileItGathers(t *testing.T) {
 	})
 }
 
-// gathers lets a lane gather in a goroutine, and reports when it is ready to
-// launch.
+// gathers lets a lane gather in a goroutine, and reports when it is ready to launch.
 func gathers(l *lane) <-chan bool {
 	gathered := make(chan bool, 1)
 	go func() { gathered <- l.gather() }()

@@ -44,17 +44,15 @@ type Driver struct {
 	onLost []func(error)
 }
 
-// Open opens libcuda.so.1, or the file that GDRCP_LIBCUDA names, and
-// initializes the driver. If NVML is installed, as libnvidia-ml.so.1 or the
-// file that GDRCP_LIBNVML names, Open opens it too, to get the size of BAR1.
-// The error is a *ProbeError. Open blocks while the driver initializes, which
-// takes seconds if nothing keeps it loaded.
+// Open opens libcuda.so.1, or the file that GDRCP_LIBCUDA names, and initializes the
+// driver. If NVML is installed, as libnvidia-ml.so.1 or the file that GDRCP_LIBNVML names,
+// Open opens it too, to get the size of BAR1. The error is a *ProbeError. Open blocks
+// while the driver initializes, which takes seconds if nothing keeps it loaded.
 //
 // The library remains loaded when the Driver is closed. A process needs one
 // Driver; several are independent.
 func Open() (*Driver, error) {
-	// This is nvidia-smi's order: the driver's default order begins with the
-	// fastest GPU.
+	// This is nvidia-smi's order: the driver's default order begins with the fastest GPU.
 	if _, set := os.LookupEnv("CUDA_DEVICE_ORDER"); !set {
 		if err := os.Setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID"); err != nil {
 			return nil, fmt.Errorf("choose the order of GPUs: %w", err)
@@ -159,8 +157,7 @@ func (d *Driver) notStarted(rc C.int) error {
 	return e
 }
 
-// errorName returns a CUresult's name, or its number if the driver has no name
-// for it.
+// errorName returns a CUresult's name, or its number if the driver has no name for it.
 func (d *Driver) errorName(rc C.int) string {
 	if name := C.gdr_error_name(d.api, rc); name != nil {
 		return C.GoString(name)
@@ -174,11 +171,10 @@ func (d *Driver) Version() string {
 	return fmt.Sprintf("%d.%d", d.version/1000, d.version%1000/10)
 }
 
-// Close ends the use of the driver, and frees the contexts and kernels that it
-// keeps. It fails while a Context is open, and can then be called again. After
-// a success it does nothing. It blocks for 5 s at most; then a GPU counts as
-// hung. Its error includes the errors of contexts and kernels that were freed
-// earlier because they were idle.
+// Close ends the use of the driver, and frees the contexts and kernels that it keeps. It
+// fails while a Context is open, and can then be called again. After a success it does
+// nothing. It blocks for 5 s at most; then a GPU counts as hung. Its error includes the
+// errors of contexts and kernels that were freed earlier because they were idle.
 func (d *Driver) Close() error {
 	if closed, err := d.shut(); closed || err != nil {
 		return err
@@ -199,8 +195,7 @@ func (d *Driver) Close() error {
 	return errors.Join(errs...)
 }
 
-// shut prevents all further use of the driver, and reports whether it was shut
-// before.
+// shut prevents all further use of the driver, and reports whether it was shut before.
 func (d *Driver) shut() (closed bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -94,8 +94,7 @@ const (
 	codeUnknown             = 999
 )
 
-// Unwrap returns ErrOutOfMemory or ErrUnsupported if the code means that,
-// otherwise nil.
+// Unwrap returns ErrOutOfMemory or ErrUnsupported if the code means that, otherwise nil.
 func (e *Error) Unwrap() error {
 	switch e.Code {
 	case codeOutOfMemory:

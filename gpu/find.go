@@ -9,8 +9,7 @@ import (
 	"sync"
 )
 
-// MaxNameBytes bounds the names that Find accepts: a whole UUID with its
-// prefix.
+// MaxNameBytes bounds the names that Find accepts: a whole UUID with its prefix.
 const MaxNameBytes = 40
 
 // The patterns are compiled when first used, because otherwise every start of
@@ -31,11 +30,10 @@ func CheckName(name string) error {
 	return err
 }
 
-// Find returns the named GPU. The name is its index as in Devices; its UUID
-// (GPU-..., or MIG-... for a MIG instance) or a unique prefix of the UUID, as
-// in CUDA_VISIBLE_DEVICES; or its PCI address, in which domain and function may
-// be omitted if they are 0. Case does not matter. The error is a *ProbeError
-// with the reason BadDevice that lists the GPUs.
+// Find returns the named GPU. The name is its index as in Devices; its UUID (GPU-..., or
+// MIG-... for a MIG instance) or a unique prefix of the UUID, as in CUDA_VISIBLE_DEVICES;
+// or its PCI address, in which domain and function may be omitted if they are 0. Case does
+// not matter. The error is a *ProbeError with the reason BadDevice that lists the GPUs.
 func Find(devices []Device, name string) (Device, error) {
 	matches, err := matcher(name)
 	if err != nil {

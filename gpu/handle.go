@@ -4,9 +4,8 @@ package gpu
 
 import "sync"
 
-// handle lets several goroutines use an object of the driver, and ends the
-// object once, after all uses that have begun. The zero value is an open
-// object.
+// handle lets several goroutines use an object of the driver, and ends the object once,
+// after all uses that have begun. The zero value is an open object.
 type handle struct {
 	mu     sync.Mutex
 	users  int
@@ -16,8 +15,7 @@ type handle struct {
 	err    error
 }
 
-// use begins a use, which release ends. It returns ErrClosed if the object is
-// closed.
+// use begins a use, which release ends. It returns ErrClosed if the object is closed.
 func (h *handle) use() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -156,8 +156,7 @@ func TestFreeingWaitsForNoLaterWork(t *testing.T) {
 	}
 }
 
-// If creating the context of one GPU takes long, users of another GPU do not
-// wait.
+// If creating the context of one GPU takes long, users of another GPU do not wait.
 func TestGPUsDoNotQueue(t *testing.T) {
 	g := newGate(t)
 	d := openFake(t, "gpus=2", "opengate="+g.path)

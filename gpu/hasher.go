@@ -45,13 +45,12 @@ const (
 	hashChunksMax = math.MaxInt32 - tileChunks
 )
 
-// NewHasher makes a Hasher for at most maxJobs jobs and maxBytes bytes at once.
-// It takes 32 bytes of device memory for each KiB of maxBytes, and 100 for each
-// job. The error is ErrUnsupported below compute capability 7.0. The first
-// Hasher of a GPU blocks while the kernels are loaded: this takes milliseconds
-// if there is machine code for the GPU; otherwise the driver compiles the
-// kernels, which can take seconds if they are not in its cache
-// (~/.nv/ComputeCache).
+// NewHasher makes a Hasher for at most maxJobs jobs and maxBytes bytes at once. It takes
+// 32 bytes of device memory for each KiB of maxBytes, and 100 for each job. The error is
+// ErrUnsupported below compute capability 7.0. The first Hasher of a GPU blocks while the
+// kernels are loaded: this takes milliseconds if there is machine code for the GPU;
+// otherwise the driver compiles the kernels, which can take seconds if they are not in its
+// cache (~/.nv/ComputeCache).
 func (c *Context) NewHasher(maxJobs, maxBytes int) (*Hasher, error) {
 	if maxJobs <= 0 || maxJobs > hashChunksMax || maxBytes < 0 || maxBytes/hashChunkBytes > hashChunksMax-maxJobs {
 		return nil, fmt.Errorf("digest %d bytes in %d jobs at once: too many, or none", maxBytes, maxJobs)
@@ -204,9 +203,8 @@ func (h *Hasher) digestsAt() uint64 {
 	return h.scratch.Addr()
 }
 
-// Digest returns the digest of job i of the last Begin. It is valid after a
-// wait for the stream, or for a mark after that Begin, until the next Begin or
-// Close.
+// Digest returns the digest of job i of the last Begin. It is valid after a wait for the
+// stream, or for a mark after that Begin, until the next Begin or Close.
 func (h *Hasher) Digest(i int) [32]byte {
 	at := h.host[h.layout.digests:][:h.jobs*digestBytes]
 	return [32]byte(at[i*digestBytes:])

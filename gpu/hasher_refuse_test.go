@@ -51,8 +51,7 @@ func TestBeginRefuses(t *testing.T) {
 	if err := b.hasher.Begin(newStream(t, other), []HashJob{ok}); !errors.Is(err, errOtherGPU) {
 		t.Errorf("a stream of another context: %v", err)
 	}
-	// All of it at once is not an error, nor are empty jobs, nor memory of
-	// another user.
+	// All of it at once is not an error, nor are empty jobs, nor memory of another user.
 	b.compare(make([]byte, 20000), []HashJob{{Memory: m, Len: 10000}, {Memory: m, Offset: 19968}, {Memory: m}})
 	b.digest(nil)
 	same, err := d.Use(context.Background(), 0)
@@ -134,8 +133,7 @@ func TestBeginWaitsForTheOneBefore(t *testing.T) {
 	if got := [32]byte(b.hasher.host[b.hasher.layout.digests:]); got != onCPU(data, &job) {
 		t.Errorf("digest %x when the second Begin returned", got)
 	}
-	// Closing waits, too: otherwise the fake's memory would be freed while
-	// kernels use it.
+	// Closing waits, too: otherwise the fake's memory would be freed while kernels use it.
 	if err := b.hasher.Begin(b.stream, []HashJob{job}); err != nil {
 		t.Fatal(err)
 	}

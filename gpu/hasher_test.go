@@ -52,8 +52,7 @@ func (b *hashBench) digest(jobs []HashJob) {
 	}
 }
 
-// compare digests jobs, whose memory contains data, on the device and on the
-// processor.
+// compare digests jobs, whose memory contains data, on the device and on the processor.
 func (b *hashBench) compare(data []byte, jobs []HashJob) {
 	b.t.Helper()
 	b.digest(jobs)

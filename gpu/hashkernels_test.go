@@ -117,8 +117,7 @@ func TestCubins(t *testing.T) {
 		}
 		const registerCount, frameSize = 0x2f, 0x11
 		of := attributes(t, name, info)
-		// A multiprocessor's 65536 registers must suffice for 8 blocks of 128
-		// threads.
+		// A multiprocessor's 65536 registers must suffice for 8 blocks of 128 threads.
 		if n := of[registerCount]; len(n) != 2 || slices.Min(n) == 0 || slices.Max(n) > 64 {
 			t.Errorf("%s: the kernels take %d registers", name, n)
 		}

@@ -15,8 +15,7 @@ const (
 	jobRoot        = 8 // BLAKE3's flag
 )
 
-// chunks returns the number of leaves of the job's tree: one even for an empty
-// piece.
+// chunks returns the number of leaves of the job's tree: one even for an empty piece.
 func (j *HashJob) chunks() int {
 	return max(1, (j.Len+hashChunkBytes-1)/hashChunkBytes)
 }
@@ -36,9 +35,8 @@ func (j *HashJob) check() error {
 	return err
 }
 
-// putJob writes a line of the job table: struct job of blake3.cu. addr is the
-// address of the job's bytes, and first is the number of chunks of all earlier
-// jobs.
+// putJob writes a line of the job table: struct job of blake3.cu. addr is the address of
+// the job's bytes, and first is the number of chunks of all earlier jobs.
 //
 //	0   8  address
 //	8   8  bytes
@@ -57,8 +55,7 @@ func putJob(line []byte, addr uint64, j *HashJob, first int) {
 	binary.LittleEndian.PutUint32(line[28:], root)
 }
 
-// tableBytes returns the largest size of a table with the given number of
-// lines.
+// tableBytes returns the largest size of a table with the given number of lines.
 func tableBytes(jobs int) int { return jobs * (jobLineBytes + 4) }
 
 // putTable writes the lines of all jobs, whose bytes are at addr(i), followed

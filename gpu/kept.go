@@ -11,11 +11,10 @@ import (
 	"time"
 )
 
-// idleTime is how long a GPU's context, kernels and dispatcher are kept when
-// nobody uses them. The clients of a server come one after another, and each
-// would have to wait for them: some 100 ms, or seconds if the kernels have to
-// be compiled. But a context uses some 100 MiB of the GPU, and keeps other
-// processes away from a GPU in exclusive mode.
+// idleTime is how long a GPU's context, kernels and dispatcher are kept when nobody uses
+// them. The clients of a server come one after another, and each would have to wait for
+// them: some 100 ms, or seconds if the kernels have to be compiled. But a context uses
+// some 100 MiB of the GPU, and keeps other processes away from a GPU in exclusive mode.
 const idleTime = time.Minute
 
 // kept holds the objects that all users of one GPU share: the primary context,
@@ -80,8 +79,7 @@ func (k *kept) hash(ctx context.Context) (kernels *hashKernels, err error) {
 	return kernels, err
 }
 
-// dispatch returns the dispatcher. The first user that submits something
-// creates it.
+// dispatch returns the dispatcher. The first user that submits something creates it.
 func (k *kept) dispatch(ctx context.Context) (d *dispatcher, err error) {
 	if _, err := k.hash(ctx); err != nil {
 		return nil, err
@@ -93,10 +91,9 @@ func (k *kept) dispatch(ctx context.Context) (d *dispatcher, err error) {
 	return d, err
 }
 
-// await returns once ready, which it calls with k.mu held, returns true. Until
-// then it runs do, once for all waiting users. The objects are never created at
-// the same time: only users need kernels, and while there are users there is a
-// context.
+// await returns once ready, which it calls with k.mu held, returns true. Until then it
+// runs do, once for all waiting users. The objects are never created at the same time:
+// only users need kernels, and while there are users there is a context.
 func (k *kept) await(ctx context.Context, do func() error, ready func() bool) error {
 	for {
 		k.mu.Lock()
@@ -120,8 +117,7 @@ func (k *kept) await(ctx context.Context, do func() error, ready func() bool) er
 	}
 }
 
-// begin starts do as the work. The caller holds k.mu, and there is no other
-// work.
+// begin starts do as the work. The caller holds k.mu, and there is no other work.
 func (k *kept) begin(do func() error) *work {
 	w := &work{done: make(chan struct{})}
 	k.work = w
@@ -165,8 +161,7 @@ func (k *kept) load() error {
 	return nil
 }
 
-// openDispatcher is the work that creates the dispatcher, once there are
-// kernels.
+// openDispatcher is the work that creates the dispatcher, once there are kernels.
 func (k *kept) openDispatcher() error {
 	k.mu.Lock()
 	own := k.own

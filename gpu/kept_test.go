@@ -99,8 +99,7 @@ func TestGPUIsKept(t *testing.T) {
 	}
 }
 
-// Some time after the last user a GPU's objects are freed, and created again
-// for the next.
+// Some time after the last user a GPU's objects are freed, and created again for the next.
 func TestIdleGPUIsGivenBack(t *testing.T) {
 	d, told := made(t)
 	d.idleTime = 0 // but objects that are created for a user are kept for it
@@ -228,8 +227,7 @@ func TestDriverCloseWaitsForWhatIsMade(t *testing.T) {
 	}
 }
 
-// But not for ever: then the GPU counts as hung, and what is in progress is
-// abandoned.
+// But not for ever: then the GPU counts as hung, and what is in progress is abandoned.
 func TestDriverCloseHasAnEnd(t *testing.T) {
 	g := newGate(t)
 	d, told := made(t, "loadgate="+g.path)

@@ -29,8 +29,7 @@ func (d *Driver) Devices() []Device {
 	return list
 }
 
-// describe describes one GPU. The caller ensures that the driver is not closed
-// meanwhile.
+// describe describes one GPU. The caller ensures that the driver is not closed meanwhile.
 func (d *Driver) describe(index int) Device {
 	dev := Device{
 		Index: index, NUMANode: -1, MemoryBytes: -1, BAR1Bytes: -1, BAR1FreeBytes: -1,
@@ -81,8 +80,7 @@ func (d *Driver) readBAR1(dev *Device) {
 	}
 }
 
-// spellUUID formats the UUID of a GPU, or of a MIG instance, as nvidia-smi
-// does.
+// spellUUID formats the UUID of a GPU, or of a MIG instance, as nvidia-smi does.
 func spellUUID(b []byte, isInstance bool) string {
 	kind := "GPU"
 	if isInstance {

@@ -9,11 +9,10 @@ import (
 	"slices"
 )
 
-// fatalCodes are the CUresults after which, in the words of cuda.h, "any
-// further CUDA work will return the same error. To continue using CUDA, the
-// process must be terminated and relaunched", or after which the context is
-// unusable, which amounts to the same in a process with one context for each
-// GPU.
+// fatalCodes are the CUresults after which, in the words of cuda.h, "any further CUDA work
+// will return the same error. To continue using CUDA, the process must be terminated and
+// relaunched", or after which the context is unusable, which amounts to the same in a
+// process with one context for each GPU.
 var fatalCodes = []int{
 	214, // ECC_UNCORRECTABLE
 	220, // NVLINK_UNCORRECTABLE
@@ -43,11 +42,10 @@ func (l *loss) probeError() error {
 	}
 }
 
-// Lost returns a *ProbeError with the reason Lost once the driver has reported
-// an error after which it refuses all work of this process, or a GPU hangs.
-// Before that it returns nil. Objects that are still open then close without an
-// error, but are freed only when the process ends, so host memory that a GPU
-// may still access must remain mapped.
+// Lost returns a *ProbeError with the reason Lost once the driver has reported an error
+// after which it refuses all work of this process, or a GPU hangs. Before that it returns
+// nil. Objects that are still open then close without an error, but are freed only when
+// the process ends, so host memory that a GPU may still access must remain mapped.
 func (d *Driver) Lost() error {
 	if l := d.lost.Load(); l != nil {
 		return l.probeError()
@@ -73,11 +71,10 @@ func (d *Driver) note(e *Error) {
 	}
 }
 
-// workFailed makes an *Error for a failure of the GPU's work, as opposed to the
-// call that queries it. The context is then unusable, whatever the error
-// (cuda.h: "may also return error codes from previous, asynchronous launches"):
-// nothing else would show that the GPU no longer accesses memory that is about
-// to be unmapped.
+// workFailed makes an *Error for a failure of the GPU's work, as opposed to the call that
+// queries it. The context is then unusable, whatever the error (cuda.h: "may also return
+// error codes from previous, asynchronous launches"): nothing else would show that the GPU
+// no longer accesses memory that is about to be unmapped.
 func (c *Context) workFailed(rc C.int, op string) error {
 	e := c.failed(rc, "%s", op)
 	c.driver.lose(e)

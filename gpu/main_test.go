@@ -91,8 +91,7 @@ func newStream(t testing.TB, c *Context) *Stream {
 	return s
 }
 
-// hostMemory returns memory outside the Go heap, which is unmapped when the
-// test ends.
+// hostMemory returns memory outside the Go heap, which is unmapped when the test ends.
 func hostMemory(t testing.TB, n int) []byte {
 	t.Helper()
 	mem, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)

@@ -121,10 +121,9 @@ func (m *Memory) CloseDMABuf() error {
 	return err
 }
 
-// Close frees the memory, and closes its dma-buf. The memory must not be
-// registered with an RDMA device. Close blocks until the GPU's work that uses
-// the memory is done, and other goroutines have left its methods. Closing again
-// does nothing.
+// Close frees the memory, and closes its dma-buf. The memory must not be registered with
+// an RDMA device. Close blocks until the GPU's work that uses the memory is done, and
+// other goroutines have left its methods. Closing again does nothing.
 func (m *Memory) Close() error {
 	return m.close(func() error {
 		fdErr := m.CloseDMABuf()

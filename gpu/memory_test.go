@@ -145,8 +145,7 @@ func TestPin(t *testing.T) {
 	closes(t, "pinned memory", again)
 }
 
-// TestPinForAll: memory that is pinned through one GPU is pinned for the
-// others.
+// TestPinForAll: memory that is pinned through one GPU is pinned for the others.
 func TestPinForAll(t *testing.T) {
 	d := openFake(t, "gpus=2", "strict")
 	one, err := d.Use(context.Background(), 0)

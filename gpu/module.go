@@ -38,9 +38,8 @@ func (c *Context) loadModule(image []byte) (*module, error) {
 	}
 	m := &module{ctx: c}
 	rc := c.opening("load kernels", func() C.int {
-		// The copy is outside the Go heap, because the call may be abandoned.
-		// The driver determines the length of a cubin from its header, and that
-		// of text by a NUL.
+		// The copy is outside the Go heap, because the call may be abandoned. The driver
+		// determines the length of a cubin from its header, and that of text by a NUL.
 		copied := C.CBytes(append(slices.Clip(image), 0))
 		defer C.free(copied)
 		return C.gdr_module_load(c.c, copied, &m.c)

@@ -34,12 +34,11 @@ const (
 	pollLongest  = time.Millisecond
 )
 
-// poll calls query until its result is no longer that the work is not ready.
-// When ctx ends it returns the cause, while the work continues. After limit the
-// GPU counts as hung. As in bounded, a stop of the process counts as one tick.
-// glance, which may be nil, costs almost nothing and reports whether the work
-// is done. query, a call of the driver, also reports errors, and is not called
-// at first.
+// poll calls query until its result is no longer that the work is not ready. When ctx ends
+// it returns the cause, while the work continues. After limit the GPU counts as hung. As
+// in bounded, a stop of the process counts as one tick. glance, which may be nil, costs
+// almost nothing and reports whether the work is done. query, a call of the driver, also
+// reports errors, and is not called at first.
 func (c *Context) poll(ctx context.Context, limit time.Duration, op string, glance func() bool, query func() C.int) error {
 	waited, last := time.Duration(0), time.Now()
 	for {
@@ -87,14 +86,13 @@ func hangError(op string, index int, limit time.Duration) *Error {
 	return &Error{Op: op, GPU: index, Code: codeNotReady, Name: fmt.Sprintf("the GPU hangs, no answer within %v: CUDA_ERROR_NOT_READY", limit)}
 }
 
-// bounded makes a call of the driver that can block if a GPU hangs, as many
-// calls do because they wait for all of the GPU's work. A call that does not
-// return within limit, or within closePatience after the end of ctx, is
-// abandoned with its thread, because it cannot be interrupted. Then bounded
-// returns codeNotReady. If the GPU already hangs, it does so immediately. While
-// the process is stopped, for example by ^Z or a debugger, the call does not
-// progress, and its time does not count: time is counted in ticks, and a stop
-// takes one tick.
+// bounded makes a call of the driver that can block if a GPU hangs, as many calls do
+// because they wait for all of the GPU's work. A call that does not return within limit,
+// or within closePatience after the end of ctx, is abandoned with its thread, because it
+// cannot be interrupted. Then bounded returns codeNotReady. If the GPU already hangs, it
+// does so immediately. While the process is stopped, for example by ^Z or a debugger, the
+// call does not progress, and its time does not count: time is counted in ticks, and a
+// stop takes one tick.
 func (d *Driver) bounded(ctx context.Context, index int, limit time.Duration, op string, call func() C.int) C.int {
 	if d.hung.Load() {
 		return codeNotReady

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// ptxCompute has the results of instructions for their operands, unsigned
-// numbers of the width in the instruction's type, to which the result is
-// truncated.
+// ptxCompute has the results of instructions for their operands, unsigned numbers of the
+// width in the instruction's type, to which the result is truncated.
 var ptxCompute = map[string]func(a, b, c uint64) uint64{
 	"mov":            func(a, _, _ uint64) uint64 { return a },
 	"cvt":            func(a, _, _ uint64) uint64 { return a },
@@ -63,8 +62,7 @@ func permuteBytes(a, b, c uint64) (d uint64) {
 	return d
 }
 
-// compute compiles an instruction without memory access or control flow: d =
-// f(a, b, c).
+// compute compiles an instruction without memory access or control flow: d = f(a, b, c).
 func (k *ptxKernel) compute(op string, operands []string) (func(*ptxThread), error) {
 	name, kind := op[:strings.LastIndex(op, ".")], op[strings.LastIndex(op, ".")+1:]
 	in := ptxWidth(op)

@@ -59,8 +59,7 @@ func runPTX(t *testing.T, kernels map[string]*ptxKernel, jobs []HashJob, data []
 	}
 }
 
-// The statements of NewHasher and docs/guide about GPUs and drivers depend on
-// this.
+// The statements of NewHasher and docs/guide about GPUs and drivers depend on this.
 func TestPTXTarget(t *testing.T) {
 	for what, line := range map[string]string{
 		"compute capability 7.0":  `(?m)^\.target sm_70$`,

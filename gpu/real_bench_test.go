@@ -61,9 +61,8 @@ func reportRate(b *testing.B, roundBytes int) {
 	b.ReportMetric(float64(roundBytes)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GB/s")
 }
 
-// BenchmarkPinnedCopy copies 64 MiB between pinned host memory and a GPU in
-// pieces that are queued together. A single piece shows the limit of the driver
-// and the bus.
+// BenchmarkPinnedCopy copies 64 MiB between pinned host memory and a GPU in pieces that
+// are queued together. A single piece shows the limit of the driver and the bus.
 func BenchmarkPinnedCopy(b *testing.B) {
 	const roundBytes = 64 << 20
 	for _, pieceBytes := range []int{roundBytes, 4 << 20, 1 << 20} {

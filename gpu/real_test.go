@@ -151,8 +151,7 @@ func realDigests(t *testing.T, c *Context) {
 	}
 }
 
-// TestRealUsersOfADispatcher has several users digest concurrently, in shared
-// launches.
+// TestRealUsersOfADispatcher has several users digest concurrently, in shared launches.
 func TestRealUsersOfADispatcher(t *testing.T) {
 	c := useReal(t)
 	data := noise(32 << 20)

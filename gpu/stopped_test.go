@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// A process that is stopped (SIGSTOP, a frozen cgroup, a paused virtual
-// machine) between the driver's answer and reading the clock has not waited:
-// the GPU finished long ago.
+// A process that is stopped (SIGSTOP, a frozen cgroup, a paused virtual machine) between
+// the driver's answer and reading the clock has not waited: the GPU finished long ago.
 func TestStoppedProcessIsNoHang(t *testing.T) {
 	c := useFake(t)
 	poll := reflect.ValueOf(c.poll)
@@ -36,9 +35,8 @@ func TestStoppedProcessIsNoHang(t *testing.T) {
 	}
 }
 
-// A poll may take long, for example if the goroutine is locked to a thread and
-// yields: then the wait polls less often, and sleeps as soon as with quick
-// polls.
+// A poll may take long, for example if the goroutine is locked to a thread and yields:
+// then the wait polls less often, and sleeps as soon as with quick polls.
 func TestSlowLooksAreFew(t *testing.T) {
 	c := useFake(t)
 	poll := reflect.ValueOf(c.poll)

@@ -41,8 +41,7 @@ func (c *Context) NewStream() (*Stream, error) {
 	return s, nil
 }
 
-// errOtherGPU refuses objects of another Context, which are invalid in this
-// one.
+// errOtherGPU refuses objects of another Context, which are invalid in this one.
 var errOtherGPU = errors.New("of another context")
 
 // ToDevice queues a copy of src to offset of dst. src must not be on the Go heap. If
@@ -123,8 +122,7 @@ func (s *Stream) Record(m *Mark) error {
 		return fmt.Errorf("record a mark: %w", err)
 	}
 	defer m.release()
-	// The word is written first: once the mark is reached, the word has been
-	// written.
+	// The word is written first: once the mark is reached, the word has been written.
 	if m.word != nil {
 		s.ctx.words.queue(s, m.word)
 	}
@@ -171,8 +169,7 @@ type Mark struct {
 	word *word // nil without one
 }
 
-// NewMark creates a mark. Until it is recorded, waiting for it returns
-// immediately.
+// NewMark creates a mark. Until it is recorded, waiting for it returns immediately.
 func (c *Context) NewMark() (*Mark, error) {
 	if err := c.begin("marks"); err != nil {
 		return nil, err

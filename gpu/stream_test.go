@@ -211,8 +211,7 @@ func TestBadKernel(t *testing.T) {
 	}
 }
 
-// wantLost checks that a driver with two GPUs refuses all further use, and
-// reports why.
+// wantLost checks that a driver with two GPUs refuses all further use, and reports why.
 func wantLost(t *testing.T, d *Driver, told error) {
 	t.Helper()
 	later := make(chan error, 1)

@@ -73,10 +73,9 @@ func (c *Context) NewSubmitter(callers int) (*Submitter, error) {
 // are at least as many digests as jobs. It blocks until that is done, or the
 // Context's life ends. Work queued earlier for the memory must be done.
 //
-// If a job violates a rule of HashJob, refers to memory of another GPU, or has
-// more than 64 MiB, Digest returns an error and submits nothing. After any
-// other error the GPU may still read the memory, and digests may still be
-// stored, until Close.
+// If a job violates a rule of HashJob, refers to memory of another GPU, or has more than
+// 64 MiB, Digest returns an error and submits nothing. After any other error the GPU may
+// still read the memory, and digests may still be stored, until Close.
 func (s *Submitter) Digest(jobs []HashJob, digests [][32]byte) error {
 	if len(digests) < len(jobs) {
 		return fmt.Errorf("digest: %d jobs, and room for %d digests", len(jobs), len(digests))
@@ -106,11 +105,10 @@ func (s *Submitter) Digest(jobs []HashJob, digests [][32]byte) error {
 	}
 }
 
-// Close withdraws the jobs that are in no launch yet, and waits for the
-// launches that have jobs of this Submitter: then the memory of the jobs may be
-// closed. It blocks for 5 s at most; then the GPU counts as hung. If a GPU
-// hangs, it does not wait, and nothing is freed any more. Closing again only
-// waits.
+// Close withdraws the jobs that are in no launch yet, and waits for the launches that have
+// jobs of this Submitter: then the memory of the jobs may be closed. It blocks for 5 s at
+// most; then the GPU counts as hung. If a GPU hangs, it does not wait, and nothing is
+// freed any more. Closing again only waits.
 func (s *Submitter) Close() error {
 	// Wait even if the driver is lost: a lane may be about to launch these jobs
 	// on a GPU that still works.
@@ -205,9 +203,8 @@ func (l *lane) hasRoom(bytes int) bool {
 	return len(l.jobs) < launchJobs && bytes <= launchBytes-l.bytes
 }
 
-// takeTurn adds the next jobs of a request to the launch, which has room for at
-// least one. It returns the number of bytes added, which exceeds a turn only if
-// it is a single job.
+// takeTurn adds the next jobs of a request to the launch, which has room for at least one.
+// It returns the number of bytes added, which exceeds a turn only if it is a single job.
 func (l *lane) takeTurn(r *request) (turn int) {
 	from := r.taken
 	for _, j := range r.jobs[from:] {
@@ -225,8 +222,7 @@ func (l *lane) takeTurn(r *request) (turn int) {
 	return turn
 }
 
-// withdraw ends the jobs of a request that are not yet in a lane, with the
-// reason err.
+// withdraw ends the jobs of a request that are not yet in a lane, with the reason err.
 func (d *dispatcher) withdraw(r *request, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -239,8 +235,7 @@ func (d *dispatcher) withdraw(r *request, err error) {
 	r.endLocked() // this starts no lane, because more jobs can arrive than before
 }
 
-// withdrawLocked is withdraw without ending the request. The first reason is
-// kept.
+// withdrawLocked is withdraw without ending the request. The first reason is kept.
 func (r *request) withdrawLocked(err error) {
 	if r.err == nil {
 		r.err = err

@@ -93,8 +93,7 @@ func holds(t *testing.T) (file string, release func()) {
 	return file, release
 }
 
-// Jobs that several users submit while the GPU works for others share one
-// launch.
+// Jobs that several users submit while the GPU works for others share one launch.
 func TestUsersShareALaunch(t *testing.T) {
 	const each = 6
 	d, told := made(t, "late=200", "launches")
@@ -314,8 +313,7 @@ func TestNewSubmitterRefuses(t *testing.T) {
 	}
 }
 
-// A hung GPU does not block users that leave, and those that remain get an
-// error.
+// A hung GPU does not block users that leave, and those that remain get an error.
 func TestHungLaunch(t *testing.T) {
 	d := openFake(t, "hang", "gpus=2")
 	life, end := context.WithCancel(t.Context())

@@ -113,8 +113,7 @@ func Nearest(sysfs string, gpus []Device, nicPCIAddress string) (nearest Device,
 	return nearest, path, ok
 }
 
-// numaNode returns the NUMA node of a PCI device, or -1 if the kernel reports
-// none.
+// numaNode returns the NUMA node of a PCI device, or -1 if the kernel reports none.
 func numaNode(sysfs, pciAddress string) int {
 	b, err := os.ReadFile(filepath.Join(sysfs, "bus/pci/devices", pciAddress, "numa_node"))
 	if err != nil {

@@ -6,11 +6,10 @@ import (
 	"testing"
 )
 
-// machine creates the sysfs of a machine with two processors. Below the first
-// are a switch with a GPU and a NIC, a switch below that with another GPU, and
-// a NIC at another port of the host bridge; below a second host bridge of the
-// same node a GPU; below the second processor a GPU and a NIC. The names are
-// the addresses that the tests use.
+// machine creates the sysfs of a machine with two processors. Below the first are a switch
+// with a GPU and a NIC, a switch below that with another GPU, and a NIC at another port of
+// the host bridge; below a second host bridge of the same node a GPU; below the second
+// processor a GPU and a NIC. The names are the addresses that the tests use.
 func machine(t *testing.T) string {
 	t.Helper()
 	sysfs := t.TempDir()

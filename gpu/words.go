@@ -17,18 +17,15 @@ import (
 
 const (
 	wordsBytes = 64 << 10
-	// wordStride keeps words that different goroutines read in separate cache
-	// lines.
+	// wordStride keeps words that different goroutines read in separate cache lines.
 	wordStride = 64
 )
 
-// words is pinned host memory of one GPU, divided into numbers that streams
-// write.
+// words is pinned host memory of one GPU, divided into numbers that streams write.
 type words struct {
 	own *Context
 	mem []byte
-	// refused is set when the driver has refused a write; then no further one
-	// is tried.
+	// refused is set when the driver has refused a write; then no further one is tried.
 	refused atomic.Bool
 
 	made int // number of words created
@@ -43,14 +40,12 @@ type word struct {
 	at   *uint32
 	addr uint64        // the GPU's address for it
 	last atomic.Uint32 // the number that was or will be written last; it increases from user to user
-	// queued is the last number that the driver accepted. A stream may write up
-	// to it.
+	// queued is the last number that the driver accepted. A stream may write up to it.
 	queued atomic.Uint32
 }
 
-// newWords creates the words of a GPU. Without them marks wait by calling the
-// driver, so it is not an error if the GPU cannot access host memory: then the
-// result is nil.
+// newWords creates the words of a GPU. Without them marks wait by calling the driver, so
+// it is not an error if the GPU cannot access host memory: then the result is nil.
 func newWords(own *Context) *words {
 	mem, err := unix.Mmap(-1, 0, wordsBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -75,8 +70,7 @@ func newWords(own *Context) *words {
 	return w
 }
 
-// close frees the words. No mark may use one. It is bounded like
-// Context.closing.
+// close frees the words. No mark may use one. It is bounded like Context.closing.
 func (w *words) close() error {
 	if w == nil {
 		return nil
@@ -85,8 +79,7 @@ func (w *words) close() error {
 	w.mu.Lock()
 	back := len(w.free) == w.made
 	w.mu.Unlock()
-	// A GPU may still write a word that was not returned, or all of them if it
-	// hangs.
+	// A GPU may still write a word that was not returned, or all of them if it hangs.
 	if rc == 0 && back {
 		w.unmap()
 	}
@@ -99,8 +92,7 @@ func (w *words) unmap() {
 	}
 }
 
-// take returns an unused word, or nil, for example if the driver accepts no
-// writes.
+// take returns an unused word, or nil, for example if the driver accepts no writes.
 func (w *words) take() *word {
 	if w == nil || w.refused.Load() {
 		return nil
@@ -140,7 +132,6 @@ func (w *words) queue(s *Stream, to *word) {
 	to.queued.Store(n)
 }
 
-// written reports whether the last number has been written. Then all earlier
-// work of the stream is visible (cuStreamWriteValue32: a fence like
-// __threadfence_system).
+// written reports whether the last number has been written. Then all earlier work of the
+// stream is visible (cuStreamWriteValue32: a fence like __threadfence_system).
 func (w *word) written() bool { return atomic.LoadUint32(w.at) == w.last.Load() }

@@ -84,9 +84,8 @@ func TestWordsAreUsedAgain(t *testing.T) {
 	}
 }
 
-// TestRefusedWordsComeBack: memory of words that the driver refused to write is
-// freed with the context, and does not accumulate in a server whose clients
-// come and go.
+// TestRefusedWordsComeBack: memory of words that the driver refused to write is freed with
+// the context, and does not accumulate in a server whose clients come and go.
 func TestRefusedWordsComeBack(t *testing.T) {
 	for _, mode := range []string{"novalue", "old=cuStreamWriteValue32"} {
 		t.Run(mode, func(t *testing.T) {
@@ -108,8 +107,7 @@ func TestRefusedWordsComeBack(t *testing.T) {
 	}
 }
 
-// TestMoreMarksThanWords: the marks beyond the number of words are ordinary
-// ones.
+// TestMoreMarksThanWords: the marks beyond the number of words are ordinary ones.
 func TestMoreMarksThanWords(t *testing.T) {
 	c := useFake(t)
 	s := newStream(t, c)
@@ -125,8 +123,7 @@ func TestMoreMarksThanWords(t *testing.T) {
 	}
 }
 
-// TestWordMarkOfAFailedKernel: the word is not written, and the wait ends with
-// the error.
+// TestWordMarkOfAFailedKernel: the word is not written, and the wait ends with the error.
 func TestWordMarkOfAFailedKernel(t *testing.T) {
 	c := useFake(t, "badkernel")
 	h, err := c.NewHasher(1, 1<<20)
@@ -148,8 +145,7 @@ func TestWordMarkOfAFailedKernel(t *testing.T) {
 	closes(t, "hasher", h)
 }
 
-// TestDigestsWithoutMappedMemory digests on a GPU whose kernels cannot access
-// host memory.
+// TestDigestsWithoutMappedMemory digests on a GPU whose kernels cannot access host memory.
 func TestDigestsWithoutMappedMemory(t *testing.T) {
 	for _, mode := range []string{"nomap", "old=cuMemHostGetDevicePointer"} {
 		t.Run(mode, func(t *testing.T) {

@@ -11,9 +11,8 @@ import (
 // a power of two of chunks, so a group is a subtree.
 const groupBytes = guts.MaxSIMD * guts.ChunkSize
 
-// subtrees holds the chaining values of the complete subtrees to the left of
-// the growing edge of a BLAKE3 tree, at most one for each height, counted in
-// groups.
+// subtrees holds the chaining values of the complete subtrees to the left of the growing
+// edge of a BLAKE3 tree, at most one for each height, counted in groups.
 type subtrees struct {
 	cvs   [64][8]uint32
 	count uint64 // number of leaves; bit i set: cvs[i] is occupied
@@ -30,8 +29,7 @@ func (s *subtrees) push(cv [8]uint32) {
 	s.count++
 }
 
-// top returns the node over all leaves, of which last is the last. It does not
-// change s.
+// top returns the node over all leaves, of which last is the last. It does not change s.
 func (s *subtrees) top(last guts.Node) guts.Node {
 	for rest := s.count; rest != 0; rest &= rest - 1 {
 		left := s.cvs[bits.TrailingZeros64(rest)]
@@ -116,8 +114,7 @@ func cvDigest(d Digest) (cv [8]uint32) {
 type blake3Stream struct {
 	done subtrees
 	held int // bytes in group
-	// group is compressed only when more bytes follow: the last group must wait
-	// for sum.
+	// group is compressed only when more bytes follow: the last group must wait for sum.
 	group [groupBytes]byte
 }
 

@@ -5,12 +5,11 @@ import (
 	"io"
 )
 
-// Copy copies the manifest that r reads to out, from its first entry to its
-// last line, including void files. Only what r has checked is written. Copy
-// calls seen, which may be nil, for every entry that a reader of out will get,
-// once its Root is known. The caller then closes out. Errors are those of
-// Reader and Writer: a fault in the text that r reads wraps the same errors as
-// in Reader.
+// Copy copies the manifest that r reads to out, from its first entry to its last line,
+// including void files. Only what r has checked is written. Copy calls seen, which may be
+// nil, for every entry that a reader of out will get, once its Root is known. The caller
+// then closes out. Errors are those of Reader and Writer: a fault in the text that r reads
+// wraps the same errors as in Reader.
 func Copy(out *Writer, r *Reader, seen func(e *Entry)) error {
 	for {
 		e, err := r.Next()
@@ -30,8 +29,7 @@ func Copy(out *Writer, r *Reader, seen func(e *Entry)) error {
 	}
 }
 
-// copyEntry writes r's current entry. ErrVoid: readers of out will drop the
-// entry.
+// copyEntry writes r's current entry. ErrVoid: readers of out will drop the entry.
 func copyEntry(out *Writer, r *Reader, e *Entry) error {
 	if id, ok := r.Identity(); ok {
 		out.Identify(id)

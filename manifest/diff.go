@@ -50,16 +50,14 @@ type Change struct {
 	// A and B are the path's entries in the first and the second manifest. A is
 	// nil if the path was added, B if it was removed.
 	A, B *Entry
-	// Differs is the set of fields that differ; 0 if the path was added or
-	// removed.
+	// Differs is the set of fields that differ; 0 if the path was added or removed.
 	Differs Difference
-	// Ranges are the byte ranges in which the contents of two files differ, in
-	// ascending order, up to the longer file's end. They are whole pieces;
-	// adjacent ranges are merged. In a file with more than MaxRanges ranges,
-	// the last range covers all further differences. The BLAKE3 digest of a
-	// file of one piece differs from that of the same bytes as the first piece
-	// of a longer file, so between two such files the first piece always
-	// differs.
+	// Ranges are the byte ranges in which the contents of two files differ, in ascending
+	// order, up to the longer file's end. They are whole pieces; adjacent ranges are
+	// merged. In a file with more than MaxRanges ranges, the last range covers all further
+	// differences. The BLAKE3 digest of a file of one piece differs from that of the same
+	// bytes as the first piece of a longer file, so between two such files the first piece
+	// always differs.
 	Ranges []ByteRange
 }
 
@@ -71,15 +69,13 @@ func (c *Change) Path() string {
 	return c.B.Path
 }
 
-// Diff compares two manifests to their ends; both readers must be at the start.
-// It calls report for each path that differs, in the order of paths. Void files
-// count as absent. Diff reads both manifests once, side by side, in bounded
-// memory.
+// Diff compares two manifests to their ends; both readers must be at the start. It calls
+// report for each path that differs, in the order of paths. Void files count as absent.
+// Diff reads both manifests once, side by side, in bounded memory.
 //
-// identical is true if nothing differs, and only with a nil error. Errors:
-// ErrIncomparable if the algorithms or piece sizes differ, an error of a Reader
-// (prefixed with "first:" or "second:"), or report's own, which ends the
-// comparison.
+// identical is true if nothing differs, and only with a nil error. Errors: ErrIncomparable
+// if the algorithms or piece sizes differ, an error of a Reader (prefixed with "first:" or
+// "second:"), or report's own, which ends the comparison.
 func Diff(a, b *Reader, report func(Change) error) (identical bool, err error) {
 	if a.header != b.header {
 		return false, fmt.Errorf("%w: %s in pieces of %d bytes, and %s in pieces of %d", ErrIncomparable,
@@ -172,8 +168,7 @@ func (d *differ) step() error {
 	return nil
 }
 
-// compareEntryPaths orders entries as manifests do. nil means past the end and
-// sorts last.
+// compareEntryPaths orders entries as manifests do. nil means past the end and sorts last.
 func compareEntryPaths(a, b *Entry) int {
 	switch {
 	case b == nil:
@@ -224,8 +219,7 @@ func compareEntries(a, b *Entry) (d Difference) {
 	return d
 }
 
-// runReader returns a side's pieces in runs of the length that the caller asks
-// for.
+// runReader returns a side's pieces in runs of the length that the caller asks for.
 type runReader struct {
 	*side
 	digest Digest
@@ -292,8 +286,7 @@ func endOf(count, pieceBytes, fileBytes int64) int64 {
 	return count * pieceBytes
 }
 
-// add records that the bytes from start to end differ; calls come in ascending
-// order.
+// add records that the bytes from start to end differ; calls come in ascending order.
 func (c *Change) add(start, end int64) {
 	if n := len(c.Ranges); n > 0 && (c.Ranges[n-1].End == start || n == MaxRanges) {
 		c.Ranges[n-1].End = end

@@ -134,8 +134,7 @@ func TestDiffErrors(t *testing.T) {
 	}
 }
 
-// Compares Diff, in both directions, with a plain comparison of everything in
-// memory.
+// Compares Diff, in both directions, with a plain comparison of everything in memory.
 func TestDiffRandomTrees(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
 	for range 300 {

@@ -80,10 +80,9 @@ func (a Algorithm) String() string {
 // the front; the rest are zero.
 func (a Algorithm) DigestBytes() int { return algorithms[a].bytes }
 
-// CheckPieceBytes returns an error unless n is a valid piece size: a power of
-// two from MinPieceBytes to MaxPieceBytes. BLAKE3 needs the power of two, so
-// that a piece is a subtree; the bounds keep a digest list small and a piece in
-// memory.
+// CheckPieceBytes returns an error unless n is a valid piece size: a power of two from
+// MinPieceBytes to MaxPieceBytes. BLAKE3 needs the power of two, so that a piece is a
+// subtree; the bounds keep a digest list small and a piece in memory.
 func CheckPieceBytes(n int64) error {
 	if n < MinPieceBytes || n > MaxPieceBytes || n&(n-1) != 0 {
 		return fmt.Errorf("piece size %d: not a power of two from %d to %d", n, MinPieceBytes, MaxPieceBytes)
@@ -101,10 +100,9 @@ func PieceCount(fileBytes, pieceBytes int64) uint64 {
 	return uint64(n)
 }
 
-// Piece digests piece number index (from 0) of a file cut every pieceBytes.
-// data is the whole piece: pieceBytes long, except the last piece of a file.
-// whole means that it is the file's only piece. It allocates nothing, starts no
-// goroutine and does not keep data.
+// Piece digests piece number index (from 0) of a file cut every pieceBytes. data is the
+// whole piece: pieceBytes long, except the last piece of a file. whole means that it is
+// the file's only piece. It allocates nothing, starts no goroutine and does not keep data.
 //
 // For BLAKE3 the digest is the chaining value of the piece's subtree in the
 // file's BLAKE3 tree, which depends on index. The digest of a file's only piece

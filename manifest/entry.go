@@ -16,9 +16,8 @@ const (
 // Entry is one file, directory or symbolic link of a tree.
 type Entry struct {
 	Type EntryType
-	// Path is relative to the tree's top, slash-separated, and may contain any
-	// byte except NUL; it has no empty, "." or ".." component. The top
-	// directory itself is ".".
+	// Path is relative to the tree's top, slash-separated, and may contain any byte except
+	// NUL; it has no empty, "." or ".." component. The top directory itself is ".".
 	Path string
 	// Size is a file's length in bytes; 0 for other entries.
 	Size int64

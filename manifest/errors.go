@@ -7,8 +7,7 @@ import "errors"
 var (
 	// ErrFormat: the text violates the format.
 	ErrFormat = errors.New("malformed manifest")
-	// ErrTruncated: the text ends before its last line, so more entries may
-	// have followed.
+	// ErrTruncated: the text ends before its last line, so more entries may have followed.
 	ErrTruncated = errors.New("manifest is truncated")
 	// ErrVersion: the manifest has a version that this package does not know.
 	ErrVersion = errors.New("unknown manifest version")

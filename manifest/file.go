@@ -33,8 +33,7 @@ const (
 
 var zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 
-// source is the text that a Reader reads, with what has to be closed
-// afterwards.
+// source is the text that a Reader reads, with what has to be closed afterwards.
 type source struct {
 	text    io.Reader
 	below   faultReader
@@ -140,9 +139,8 @@ func (r *Reader) Again() (*Reader, error) {
 	return startReader(src, r.name)
 }
 
-// FileWriter is a Writer to a file that appears under its name only when it is
-// complete. End it with Commit or Abort; Abort after Commit does nothing, so it
-// can be deferred.
+// FileWriter is a Writer to a file that appears under its name only when it is complete.
+// End it with Commit or Abort; Abort after Commit does nothing, so it can be deferred.
 type FileWriter struct {
 	*Writer
 	name    string
@@ -151,11 +149,10 @@ type FileWriter struct {
 	encoder *zstd.Encoder
 }
 
-// Create starts a manifest that will be named name, and replaces an existing
-// file of that name. If name ends in ".zst" the manifest is compressed. Until
-// Commit it is a hidden file in the same directory. A device, FIFO or socket of
-// that name is not replaced: the manifest is written to it. If name is a
-// directory, the error is EISDIR.
+// Create starts a manifest that will be named name, and replaces an existing file of that
+// name. If name ends in ".zst" the manifest is compressed. Until Commit it is a hidden
+// file in the same directory. A device, FIFO or socket of that name is not replaced: the
+// manifest is written to it. If name is a directory, the error is EISDIR.
 func Create(name string, h Header) (*FileWriter, error) {
 	w := &FileWriter{name: name}
 	if err := checkNoDir(name); err != nil {
@@ -193,9 +190,8 @@ func Create(name string, h Header) (*FileWriter, error) {
 	return w, nil
 }
 
-// checkNoDir refuses the name of a directory, because a finished manifest could
-// not be renamed to it. A link to a directory is replaced, unless a slash
-// follows.
+// checkNoDir refuses the name of a directory, because a finished manifest could not be
+// renamed to it. A link to a directory is replaced, unless a slash follows.
 func checkNoDir(name string) error {
 	stat := os.Lstat
 	if strings.HasSuffix(name, "/") {
@@ -225,9 +221,8 @@ func createTemp(name string) (*os.File, error) {
 		temp := filepath.Join(filepath.Dir(name), fmt.Sprintf("%s%016x", tempPrefix, rand.Uint64()))
 		f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 		if err == nil {
-			// The file is locked while in use, which distinguishes it from a
-			// leftover. If the file system has no locks, nothing is ever
-			// cleaned up.
+			// The file is locked while in use, which distinguishes it from a leftover. If
+			// the file system has no locks, nothing is ever cleaned up.
 			_ = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		}
 		if at := (*os.PathError)(nil); errors.As(err, &at) {
@@ -272,9 +267,8 @@ func escapeGlob(s string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(s)
 }
 
-// Commit ends the manifest, syncs it and renames it to its name. If it returns
-// an error, the file of that name is unchanged, unless only the sync of the
-// directory failed.
+// Commit ends the manifest, syncs it and renames it to its name. If it returns an error,
+// the file of that name is unchanged, unless only the sync of the directory failed.
 func (w *FileWriter) Commit() (Summary, error) {
 	if w.file == nil {
 		return Summary{}, fmt.Errorf("commit manifest: %w", os.ErrClosed)

@@ -28,14 +28,13 @@ import (
 //
 //	i INODE CTIME                           see Identity
 //
-// One space between fields; every line ends in a newline; entries ascend
-// bytewise by path, "." first. MODE is four octal digits, TIME seconds since
-// 1970 with nine decimals, SIZE, N and M are decimal, digests and roots
-// lower-case hexadecimal. In PATH and TARGET, control characters, bytes of
-// invalid UTF-8, and the bytes of characters that would break or reorder the
-// line (see hidden) are written as \xNN, or \n \t \r \\; so is a space at the
-// very end. Adjacent equal digests always form one run. A manifest without its
-// last line is truncated. The file name may select compression, see Create.
+// One space between fields; every line ends in a newline; entries ascend bytewise by path,
+// "." first. MODE is four octal digits, TIME seconds since 1970 with nine decimals, SIZE,
+// N and M are decimal, digests and roots lower-case hexadecimal. In PATH and TARGET,
+// control characters, bytes of invalid UTF-8, and the bytes of characters that would break
+// or reorder the line (see hidden) are written as \xNN, or \n \t \r \\; so is a space at
+// the very end. Adjacent equal digests always form one run. A manifest without its last
+// line is truncated. The file name may select compression, see Create.
 const (
 	magic   = "gdrcp-manifest"
 	version = "1"
@@ -82,8 +81,7 @@ func appendSummary(b []byte, s Summary) []byte {
 	return fmt.Appendf(b, "root %x %x entries=%d bytes=%d\n", s.Content, s.Meta, s.Entries, s.Bytes)
 }
 
-// appendEntry appends e's line. digest is the field that precedes a file's
-// path.
+// appendEntry appends e's line. digest is the field that precedes a file's path.
 func appendEntry(b []byte, e *Entry, digest []byte) []byte {
 	b = append(b, byte(e.Type), ' ',
 		byte('0'+e.Mode>>9&7), byte('0'+e.Mode>>6&7), byte('0'+e.Mode>>3&7), byte('0'+e.Mode&7), ' ')

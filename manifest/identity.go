@@ -6,19 +6,16 @@ import (
 	"strconv"
 )
 
-// Identity distinguishes a file in its present state from other files of its
-// file system, and from its later states: every change of a file changes its
-// ctime (inode(7)), and programs cannot set the ctime. It is meaningless on
-// another file system.
+// Identity distinguishes a file in its present state from other files of its file system,
+// and from its later states: every change of a file changes its ctime (inode(7)), and
+// programs cannot set the ctime. It is meaningless on another file system.
 type Identity struct {
 	Ino uint64
-	// CtimeNs is the time of the inode's last change, in nanoseconds since
-	// 1970.
+	// CtimeNs is the time of the inode's last change, in nanoseconds since 1970.
 	CtimeNs int64
 }
 
-// WithIdentities allows identities in the manifest. Call it before the first
-// entry.
+// WithIdentities allows identities in the manifest. Call it before the first entry.
 func (w *Writer) WithIdentities() { w.identities = true }
 
 func (w *Writer) version() string {

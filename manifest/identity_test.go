@@ -11,8 +11,7 @@ import (
 
 var identityHeader = Header{XXH3, MinPieceBytes}
 
-// withIdentities returns the text of a manifest of files, some of them with
-// identities.
+// withIdentities returns the text of a manifest of files, some of them with identities.
 func withIdentities(t testing.TB) string {
 	t.Helper()
 	var out bytes.Buffer

@@ -58,9 +58,8 @@ func NameTaken(name string) FileName {
 	return nameOf(name)
 }
 
-// Replaces reports whether a manifest made by Create(name) takes the name file
-// or, with follow, the name of the target of a link at file. It accesses the
-// disk.
+// Replaces reports whether a manifest made by Create(name) takes the name file or, with
+// follow, the name of the target of a link at file. It accesses the disk.
 func Replaces(name, file string, follow bool) bool {
 	taken := NameTaken(name)
 	if taken == (FileName{}) {
@@ -76,8 +75,7 @@ func Replaces(name, file string, follow bool) bool {
 	})
 }
 
-// isSameFile reports whether two names refer to the same file. It follows no
-// links.
+// isSameFile reports whether two names refer to the same file. It follows no links.
 func isSameFile(a, b string) bool {
 	one, err := os.Lstat(a)
 	if err != nil {

@@ -12,11 +12,10 @@ const (
 	MaxPathBytes = 4095
 )
 
-// CheckPath returns an error unless p is a valid entry path: "." alone, or
-// components of 1 to MaxNameBytes bytes joined by single slashes, none of them
-// "." or "..", no NUL, at most MaxPathBytes in all. Joined to a directory, such
-// a path can lead out of the directory only through a symbolic link. Errors
-// wrap ErrPath.
+// CheckPath returns an error unless p is a valid entry path: "." alone, or components of 1
+// to MaxNameBytes bytes joined by single slashes, none of them "." or "..", no NUL, at
+// most MaxPathBytes in all. Joined to a directory, such a path can lead out of the
+// directory only through a symbolic link. Errors wrap ErrPath.
 func CheckPath(p string) error {
 	switch {
 	case p == ".":

@@ -8,13 +8,12 @@ import (
 	"io"
 )
 
-// Reader reads a manifest and checks all of it: see Next. Its memory is bounded
-// for any input, compressed or not: one line, one decompression window, and the
-// tree of one file. After an error every further call returns it. Errors of the
-// underlying stream are wrapped; all others wrap ErrFormat, ErrTruncated,
-// ErrVersion, ErrOrder, ErrRoot, ErrPath or ErrEntry and name the line. It is
-// not safe for concurrent use. Entries count as verified only once Next returns
-// io.EOF: until then the last line is unread.
+// Reader reads a manifest and checks all of it: see Next. Its memory is bounded for any
+// input, compressed or not: one line, one decompression window, and the tree of one file.
+// After an error every further call returns it. Errors of the underlying stream are
+// wrapped; all others wrap ErrFormat, ErrTruncated, ErrVersion, ErrOrder, ErrRoot, ErrPath
+// or ErrEntry and name the line. It is not safe for concurrent use. Entries count as
+// verified only once Next returns io.EOF: until then the last line is unread.
 type Reader struct {
 	source *source
 	in     *bufio.Reader
@@ -128,10 +127,9 @@ func (r *Reader) Next() (*Entry, error) {
 	return e, nil
 }
 
-// NextPiece returns the next digest of the last entry's pieces, and how many
-// pieces in a row have it (at least 1). After the last piece it returns io.EOF,
-// with the entry's Root set and checked, or ErrVoid if the entry must be
-// dropped. Only files have pieces.
+// NextPiece returns the next digest of the last entry's pieces, and how many pieces in a
+// row have it (at least 1). After the last piece it returns io.EOF, with the entry's Root
+// set and checked, or ErrVoid if the entry must be dropped. Only files have pieces.
 func (r *Reader) NextPiece() (d Digest, count uint64, err error) {
 	if r.err != nil {
 		return Digest{}, 0, r.err
@@ -203,8 +201,7 @@ func (r *Reader) SkipPieces() error {
 	}
 }
 
-// end handles the last line, without its first word, and checks that no line
-// follows.
+// end handles the last line, without its first word, and checks that no line follows.
 func (r *Reader) end(rest []byte) error {
 	want := r.roots.Summary()
 	got, err := parseSummary(rest)
@@ -248,8 +245,7 @@ func (r *Reader) readLine() ([]byte, error) {
 	return nil, r.source.explain(err)
 }
 
-// fail records err, about the last line that was read, as the error that ends
-// r.
+// fail records err, about the last line that was read, as the error that ends r.
 func (r *Reader) fail(err error) error {
 	if r.err == nil {
 		r.err = fmt.Errorf("read manifest: %sline %d: %w", r.name, r.line, err)

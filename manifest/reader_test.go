@@ -43,8 +43,7 @@ func compressed(t testing.TB, text string, opts ...zstd.EOption) []byte {
 	return enc.EncodeAll([]byte(text), nil)
 }
 
-// Every truncation of a manifest is detected, and none passes for a complete
-// one.
+// Every truncation of a manifest is detected, and none passes for a complete one.
 func TestReaderTruncatedAnywhere(t *testing.T) {
 	for n := range len(golden) {
 		if _, err := readAll(strings.NewReader(golden[:n])); !errors.Is(err, ErrTruncated) {
@@ -257,9 +256,8 @@ func TestReaderClosed(t *testing.T) {
 	}
 }
 
-// checkReadable reads text. The part that the reader accepts, up to its end or
-// to the point of refusal, must be the canonical text of the entries that it
-// returned.
+// checkReadable reads text. The part that the reader accepts, up to its end or to the
+// point of refusal, must be the canonical text of the entries that it returned.
 func checkReadable(t *testing.T, text []byte) {
 	r, err := NewReader(bytes.NewReader(text))
 	if err != nil {

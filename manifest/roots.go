@@ -153,8 +153,7 @@ func (r *Roots) addMeta(e *Entry) {
 // the entries so far. It is printed as 64 hex digits.
 func (r *Roots) Content() [32]byte { return r.content.sum() }
 
-// Meta returns the root over paths, modes and modification times of the entries
-// so far.
+// Meta returns the root over paths, modes and modification times of the entries so far.
 func (r *Roots) Meta() [32]byte { return r.meta.sum() }
 
 // Entries is the number of entries that have been added.

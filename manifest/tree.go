@@ -9,11 +9,10 @@ import (
 	"lukechampine.com/blake3/guts"
 )
 
-// Tree computes a file's root from the digests of its pieces, in order. It is a
-// binary Merkle tree that collapses as it fills: it holds one digest per level,
-// 2 KiB in all, whatever the file's length. The left side of a node has the
-// largest power of two of pieces that leaves at least one for its right side
-// (BLAKE3's shape, and RFC 6962's).
+// Tree computes a file's root from the digests of its pieces, in order. It is a binary
+// Merkle tree that collapses as it fills: it holds one digest per level, 2 KiB in all,
+// whatever the file's length. The left side of a node has the largest power of two of
+// pieces that leaves at least one for its right side (BLAKE3's shape, and RFC 6962's).
 //
 //	pieces  root, xxh3 crc32c sha256           root, blake3
 //	0       H("")                              BLAKE3("")
@@ -21,10 +20,9 @@ import (
 //	more    H(0x01 || left || right),          BLAKE3 of the file: parent nodes
 //	        leaves being the pieces' digests   over the pieces' chaining values
 //
-// All roots are DigestBytes long. The 0x01 distinguishes a node from a piece
-// that happens to contain two digests. The file's size, which accompanies every
-// root, distinguishes one piece from several. NewTree makes a Tree, which is
-// not safe for concurrent use.
+// All roots are DigestBytes long. The 0x01 distinguishes a node from a piece that happens
+// to contain two digests. The file's size, which accompanies every root, distinguishes one
+// piece from several. NewTree makes a Tree, which is not safe for concurrent use.
 type Tree struct {
 	algorithm Algorithm
 	// subtrees has the complete subtrees by height; if bit i of count is set,
@@ -63,9 +61,8 @@ func (t *Tree) Push(d Digest) {
 	t.last, t.hasLast = d, true
 }
 
-// PushRun adds the same digest n times (fewer than 1<<63 in all). Its time
-// grows with the logarithm of n, so a single line of a manifest cannot keep a
-// reader busy for hours.
+// PushRun adds the same digest n times (fewer than 1<<63 in all). Its time grows with the
+// logarithm of n, so a single line of a manifest cannot keep a reader busy for hours.
 func (t *Tree) PushRun(d Digest, n uint64) {
 	if n == 0 {
 		return
@@ -128,8 +125,7 @@ func (t *Tree) Nodes(nodes []Digest) []Digest {
 	return nodes
 }
 
-// NodeCount is the number of digests that Nodes returns after the given number
-// of pieces.
+// NodeCount is the number of digests that Nodes returns after the given number of pieces.
 func NodeCount(pieces uint64) int {
 	if pieces == 0 {
 		return 0
@@ -154,8 +150,7 @@ func TreeOf(a Algorithm, pieces uint64, nodes []Digest) (t *Tree, ok bool) {
 	return t, true
 }
 
-// node returns the digest of a node; root means that the node is the tree's
-// top.
+// node returns the digest of a node; root means that the node is the tree's top.
 func (t *Tree) node(left, right Digest, root bool) Digest {
 	if t.algorithm == BLAKE3 {
 		n := guts.ParentNode(cvDigest(left), cvDigest(right), &guts.IV, 0)

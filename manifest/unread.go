@@ -11,8 +11,7 @@ type Unread struct {
 	paths []string
 }
 
-// Note records that the entry of that path could not be read. It may be a
-// directory.
+// Note records that the entry of that path could not be read. It may be a directory.
 func (u *Unread) Note(path string) {
 	u.Holds(path) // drops the paths that the walk has passed
 	if u.isBehind(path) {

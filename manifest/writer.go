@@ -6,11 +6,10 @@ import (
 	"io"
 )
 
-// Writer writes a manifest entry by entry, in the order that Roots requires. It
-// buffers at most one buffer. The text is not a complete manifest before Close.
-// After an error of the underlying stream every further call returns an error.
-// A call that refuses its arguments changes nothing. A Writer is not safe for
-// concurrent use.
+// Writer writes a manifest entry by entry, in the order that Roots requires. It buffers at
+// most one buffer. The text is not a complete manifest before Close. After an error of the
+// underlying stream every further call returns an error. A call that refuses its arguments
+// changes nothing. A Writer is not safe for concurrent use.
 type Writer struct {
 	out    *bufio.Writer
 	itself itself
@@ -93,8 +92,7 @@ func checkEmpty(a Algorithm, e *Entry) error {
 	return nil
 }
 
-// writeCovered writes the single line of a placed entry and adds the entry to
-// the roots.
+// writeCovered writes the single line of a placed entry and adds the entry to the roots.
 func (w *Writer) writeCovered(e *Entry) error {
 	var hex [2 * len(Digest{})]byte
 	w.appendIdentity(e)

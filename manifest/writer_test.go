@@ -58,8 +58,7 @@ func TestWriterRefusesMisuse(t *testing.T) {
 	}
 }
 
-// misuseOpenFile writes it, and in between makes every call that an open file
-// refuses.
+// misuseOpenFile writes it, and in between makes every call that an open file refuses.
 func misuseOpenFile(t *testing.T, w *Writer, it item) {
 	t.Helper()
 	if err := w.BeginFile(&it.Entry); err != nil {

@@ -21,9 +21,8 @@ var zeroTable [len(algorithms)][15]struct {
 	digest Digest
 }
 
-// ZeroPiece is Piece for n zero bytes that need not be in memory: holes are
-// neither read nor sent. After its first calls it allocates nothing. It is safe
-// for concurrent use.
+// ZeroPiece is Piece for n zero bytes that need not be in memory: holes are neither read
+// nor sent. After its first calls it allocates nothing. It is safe for concurrent use.
 //
 // With xxh3, crc32c or sha256 a full piece is a table look-up after the first.
 // The last, shorter piece of a file is digested from a buffer that remains in

@@ -93,15 +93,13 @@ type Fault uint8
 const (
 	// FaultUnknown: the cause is not known.
 	FaultUnknown Fault = iota
-	// FaultPath: the path between the two devices, or the peer's device, does
-	// not respond.
+	// FaultPath: the path between the two devices, or the peer's device, does not respond.
 	FaultPath
 	// FaultDevice: the local device or its driver failed.
 	FaultDevice
 	// FaultPeer: the peer's program or machine ended the connection.
 	FaultPeer
-	// FaultAccess: one of the ends violated the contract. Another path would
-	// not help.
+	// FaultAccess: one of the ends violated the contract. Another path would not help.
 	FaultAccess
 )
 
@@ -158,9 +156,8 @@ func (e *OpError) Error() string {
 // Unwrap returns the cause.
 func (e *OpError) Unwrap() error { return e.Err }
 
-// causeText returns an error's text without the operation, the addresses and
-// the system call that package net prepends to each cause: an OpError has them
-// already.
+// causeText returns an error's text without the operation, the addresses and the system
+// call that package net prepends to each cause: an OpError has them already.
 func causeText(err error) string {
 	for {
 		switch e := err.(type) {

@@ -8,10 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MayLockAll reports whether the kernel exempts this process from the limit on
-// locked memory (RLIMIT_MEMLOCK) when it registers memory. CAP_IPC_LOCK exempts
-// it, but only in the initial user namespace (capable in ib_umem_get).
-// Soft-iWARP grants no exemption.
+// MayLockAll reports whether the kernel exempts this process from the limit on locked
+// memory (RLIMIT_MEMLOCK) when it registers memory. CAP_IPC_LOCK exempts it, but only in
+// the initial user namespace (capable in ib_umem_get). Soft-iWARP grants no exemption.
 func MayLockAll() bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

@@ -2,18 +2,16 @@ package rdma
 
 import "fmt"
 
-// Ordering controls whether a device's accesses to Unordered regions may
-// overtake its earlier accesses on the way between device and memory (PCI
-// Express Base Specification, 2.4.1, relaxed ordering; ibv_reg_mr(3),
-// IBV_ACCESS_RELAXED_ORDERING). A completion still means that all of its data
-// has arrived, and so does a Read that flushes: read requests never pass write
-// requests, whatever their ordering attributes.
+// Ordering controls whether a device's accesses to Unordered regions may overtake its
+// earlier accesses on the way between device and memory (PCI Express Base Specification,
+// 2.4.1, relaxed ordering; ibv_reg_mr(3), IBV_ACCESS_RELAXED_ORDERING). A completion still
+// means that all of its data has arrived, and so does a Read that flushes: read requests
+// never pass write requests, whatever their ordering attributes.
 type Ordering uint8
 
 // The orderings.
 const (
-	// OrderingAuto is relaxed on processors that are known to be faster with
-	// it.
+	// OrderingAuto is relaxed on processors that are known to be faster with it.
 	OrderingAuto Ordering = iota
 	// OrderingRelaxed is always relaxed. Register fails with ErrUnsupported if
 	// it cannot request that.

@@ -2,11 +2,10 @@
 // the bytes: rdma/verbs with libibverbs on an RDMA device, and rdma/tcp with TCP
 // sockets. It is pure Go and imports neither.
 //
-// The engine uses a [Rail], which is one device used by one session, and on it
-// any number of [Conn]s, each of which is one queue pair. Work requests are
-// posted to a Conn in batches and never block; their completions, received
-// messages and received immediates of all Conns of a rail are returned by
-// [Rail.Wait], which one goroutine at a time calls.
+// The engine uses a [Rail], which is one device used by one session, and on it any number
+// of [Conn]s, each of which is one queue pair. Work requests are posted to a Conn in
+// batches and never block; their completions, received messages and received immediates of
+// all Conns of a rail are returned by [Rail.Wait], which one goroutine at a time calls.
 //
 // What every provider promises, and rdmatest checks:
 //
@@ -46,8 +45,7 @@ const (
 	MaxPrivateDataBytes = 48
 	// MaxMsgBytes bounds RailConfig.MsgBytes.
 	MaxMsgBytes = 64 << 10
-	// LoopbackDepth is the number of work requests that a Loopback may have
-	// outstanding.
+	// LoopbackDepth is the number of work requests that a Loopback may have outstanding.
 	LoopbackDepth = 16
 )
 
@@ -74,13 +72,11 @@ type Provider interface {
 
 // RailConfig sizes a rail for its session. All counts but Loopbacks are positive.
 type RailConfig struct {
-	// Conns is how many Conns may live on the rail at once, not counting
-	// Loopbacks.
+	// Conns is how many Conns may live on the rail at once, not counting Loopbacks.
 	Conns int
 	// Loopbacks is how many Loopbacks may live on the rail at once, or 0.
 	Loopbacks int
-	// SendDepth is how many of the engine's work requests may be incomplete on
-	// one Conn.
+	// SendDepth is how many of the engine's work requests may be incomplete on one Conn.
 	SendDepth int
 	// RecvDepth is how many messages and immediates together a peer may have in
 	// flight on one Conn. The engine's credits enforce this bound; a peer that
@@ -101,11 +97,10 @@ type RailConfig struct {
 // Wire configures packets on the wire and the ordering of their data within the
 // host. The zero value suits most networks.
 type Wire struct {
-	// AckTimeout is the exponent t of 4.096 µs · 2^t, up to MaxAckTimeout,
-	// within which an RDMA device expects an acknowledgement before it
-	// retransmits (InfiniBand Architecture Specification, 9.7.6.1.3: it may
-	// take four times as long). 0 is DefaultAckTimeout. Each end has its own
-	// AckTimeout. iWARP and TCP have none.
+	// AckTimeout is the exponent t of 4.096 µs · 2^t, up to MaxAckTimeout, within which an
+	// RDMA device expects an acknowledgement before it retransmits (InfiniBand
+	// Architecture Specification, 9.7.6.1.3: it may take four times as long). 0 is
+	// DefaultAckTimeout. Each end has its own AckTimeout. iWARP and TCP have none.
 	AckTimeout int
 	// TOS is the type of service or traffic class in the IP header of packets,
 	// up to MaxTOS; 0 leaves it to the system. On RoCE both ends send with the
@@ -154,29 +149,26 @@ type Rail interface {
 	// Device describes the device as it was at Open. Its ports may be missing
 	// if listing them takes extra time.
 	Device() Device
-	// Register registers memory with the device. The region's memory must stay
-	// mapped, and device memory allocated, until the MR is closed. Register
-	// blocks while pages are pinned. The error wraps ErrUnsupported if the
-	// device, library or kernel cannot register device memory described in this
-	// way.
+	// Register registers memory with the device. The region's memory must stay mapped, and
+	// device memory allocated, until the MR is closed. Register blocks while pages are
+	// pinned. The error wraps ErrUnsupported if the device, library or kernel cannot
+	// register device memory described in this way.
 	Register(Region, Access) (MR, error)
 	// Dial connects one queue pair to a remote Listener and returns when work
 	// requests can be posted. It blocks until ctx ends or the provider's own
 	// connect timeout (10 s) has passed. privateData goes to the peer's
 	// Request. A refusal by the peer is a *RejectedError.
 	Dial(ctx context.Context, remote netip.AddrPort, privateData []byte) (Conn, error)
-	// Loopback connects the rail to itself, so that the RDMA device writes and
-	// reads the rail's own regions, to probe or to flush. After other Conns
-	// have written to device memory, the device with that memory sees the data
-	// once a Read of the last of it, of one byte or more, has completed on the
-	// loopback Conn: the Read pushes the RDMA device's earlier writes ahead of
-	// it (PCI Express ordering).
+	// Loopback connects the rail to itself, so that the RDMA device writes and reads the
+	// rail's own regions, to probe or to flush. After other Conns have written to device
+	// memory, the device with that memory sees the data once a Read of the last of it, of
+	// one byte or more, has completed on the loopback Conn: the Read pushes the RDMA
+	// device's earlier writes ahead of it (PCI Express ordering).
 	//
-	// Only OpWrite and OpRead may be posted, at most LoopbackDepth at a time,
-	// fewer if they are long. Other operations fail with ErrUnsupported,
-	// because nobody would receive the messages that they deliver. Wait returns
-	// completions as for any Conn, for the Conn returned here; it never returns
-	// the other end. Close closes both ends.
+	// Only OpWrite and OpRead may be posted, at most LoopbackDepth at a time, fewer if
+	// they are long. Other operations fail with ErrUnsupported, because nobody would
+	// receive the messages that they deliver. Wait returns completions as for any Conn,
+	// for the Conn returned here; it never returns the other end. Close closes both ends.
 	//
 	// Loopback blocks as Dial does, and needs no goroutine in Wait meanwhile. The rail
 	// must have been opened with enough Loopbacks.
@@ -199,13 +191,12 @@ type Rail interface {
 // Region is memory to register: host memory, or memory of another device, which a
 // provider never reads or writes with the processor.
 //
-// Host memory is Mem, mapped by the caller and not on the Go heap. Device
-// memory has Mem nil and is the Len bytes at the virtual address Addr. If its
-// driver exports it as a dma-buf, DMABufFD is the dma-buf's descriptor and
-// DMABufOffset is Addr's offset in the dma-buf; Addr and DMABufOffset have the
-// same offset within a page. The caller owns the descriptor, and may close it
-// once Register has returned. If DMABufFD is -1 the kernel pins the address,
-// which for GPUs requires nvidia-peermem.
+// Host memory is Mem, mapped by the caller and not on the Go heap. Device memory has Mem
+// nil and is the Len bytes at the virtual address Addr. If its driver exports it as a
+// dma-buf, DMABufFD is the dma-buf's descriptor and DMABufOffset is Addr's offset in the
+// dma-buf; Addr and DMABufOffset have the same offset within a page. The caller owns the
+// descriptor, and may close it once Register has returned. If DMABufFD is -1 the kernel
+// pins the address, which for GPUs requires nvidia-peermem.
 type Region struct {
 	Mem          []byte
 	Addr         uint64
@@ -246,15 +237,13 @@ const (
 	LocalWrite Access = 1 << iota
 	RemoteWrite
 	RemoteRead
-	// Unordered promises that the program reads the memory only after the
-	// completion of the operation that wrote it: it does not poll memory, such
-	// as the last byte of a Write. The device may then write it out of order:
-	// see Ordering.
+	// Unordered promises that the program reads the memory only after the completion of
+	// the operation that wrote it: it does not poll memory, such as the last byte of a
+	// Write. The device may then write it out of order: see Ordering.
 	Unordered
 
-	// LocalRead is the right that every region has, and the only one that
-	// sending from it needs. On iWARP a region that is the target of Reads
-	// needs one more registration.
+	// LocalRead is the right that every region has, and the only one that sending from it
+	// needs. On iWARP a region that is the target of Reads needs one more registration.
 	LocalRead Access = 0
 )
 
@@ -267,13 +256,11 @@ type MR interface {
 	RKey() uint32
 	// Len is the region's length in bytes.
 	Len() int
-	// Relaxed reports whether the device was asked to write and read the region
-	// with relaxed ordering. A device or kernel without relaxed ordering
-	// ignores the request.
+	// Relaxed reports whether the device was asked to write and read the region with
+	// relaxed ordering. A device or kernel without relaxed ordering ignores the request.
 	Relaxed() bool
-	// Close deregisters the region. First close every Conn that could reach the
-	// region, or announce to the peer that its access ends. Close is
-	// idempotent.
+	// Close deregisters the region. First close every Conn that could reach the region, or
+	// announce to the peer that its access ends. Close is idempotent.
 	Close() error
 }
 
@@ -379,9 +366,8 @@ type Conn interface {
 	// as the provider sees it (bytes for tcp, completions for verbs). It has a
 	// monotonic clock reading, because the wall clock may be set.
 	LastHeard() time.Time
-	// Close ends the connection: the queue pair is put into the error state,
-	// drained, and destroyed. The peer sees Closed. Close is idempotent, and
-	// blocks for milliseconds.
+	// Close ends the connection: the queue pair is put into the error state, drained, and
+	// destroyed. The peer sees Closed. Close is idempotent, and blocks for milliseconds.
 	Close() error
 }
 
@@ -396,8 +382,7 @@ type RoundTripper interface {
 type Listener interface {
 	// Addr is the address that it listens on.
 	Addr() netip.AddrPort
-	// Accept returns the next request to connect. It returns ErrClosed after
-	// Close.
+	// Accept returns the next request to connect. It returns ErrClosed after Close.
 	Accept(ctx context.Context) (Request, error)
 	// Close stops listening and rejects requests that have not been accepted.
 	// It is idempotent.

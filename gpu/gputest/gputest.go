@@ -14,9 +14,8 @@ import (
 	"unsafe"
 )
 
-// Library names the environment variable with the file of a fake that has been
-// built already, for example for tests in a virtual machine: then Build builds
-// nothing.
+// Library names the environment variable with the file of a fake that has been built
+// already, for example for tests in a virtual machine: then Build builds nothing.
 const Library = "GDRCP_FAKE_CUDA_LIBRARY"
 
 // Build builds the fake in dir, with further flags for the compiler, and returns the

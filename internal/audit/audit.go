@@ -18,14 +18,12 @@ type Options struct {
 	Follow bool
 	// Preserve also compares modes and modification times.
 	Preserve bool
-	// Rules exclude entries, as in a copy of the tree. A comparison also
-	// excludes the same entries of the manifest. Rules do not apply to the
-	// comparison of a single file.
+	// Rules exclude entries, as in a copy of the tree. A comparison also excludes the same
+	// entries of the manifest. Rules do not apply to the comparison of a single file.
 	Rules []filter.Rule
-	// Names restricts a new manifest to these entries below path, which must be
-	// a directory. The contents of a directory that they name are included only
-	// with Recursive. Nil: everything. A comparison with a manifest always
-	// includes everything.
+	// Names restricts a new manifest to these entries below path, which must be a
+	// directory. The contents of a directory that they name are included only with
+	// Recursive. Nil: everything. A comparison with a manifest always includes everything.
 	Names     *chunker.List
 	Recursive bool
 	// Identities records an identity for each file, if out may have identities.
@@ -84,10 +82,9 @@ func (s *Summary) Find(f Finding, report func(Finding)) {
 	}
 }
 
-// Create reads the file or tree at path and writes its manifest to out, which
-// was made for h; the caller closes or commits out. The roots are those of a
-// copy of path. Entries that cannot be read are reported and omitted: the
-// summary counts them, and the error is nil.
+// Create reads the file or tree at path and writes its manifest to out, which was made for
+// h; the caller closes or commits out. The roots are those of a copy of path. Entries that
+// cannot be read are reported and omitted: the summary counts them, and the error is nil.
 func Create(ctx context.Context, path string, out *manifest.Writer, h manifest.Header, o Options) (*Summary, error) {
 	sum := &Summary{Header: h}
 	if o.Names != nil {
@@ -208,10 +205,9 @@ func (m *maker) end(it *item) error {
 	return m.out.WriteEntry(&it.entry)
 }
 
-// identityAge is the minimum time between the last change of a file and the
-// start of its reading for the file to get an identity, so that a later change
-// has another time. It exceeds the resolution of the times of any local file
-// system (FAT: 2 s).
+// identityAge is the minimum time between the last change of a file and the start of its
+// reading for the file to get an identity, so that a later change has another time. It
+// exceeds the resolution of the times of any local file system (FAT: 2 s).
 const identityAge = 5 * time.Second
 
 // identify gives the manifest's next entry its identity.

@@ -37,9 +37,8 @@ func createAndVerify(t *testing.T, name, top string) *Summary {
 	return s
 }
 
-// Trees of hard links (cp -al, rsync --link-dest) have the same manifest
-// several times under the same last name: only the one that is replaced is
-// omitted.
+// Trees of hard links (cp -al, rsync --link-dest) have the same manifest several times
+// under the same last name: only the one that is replaced is omitted.
 func TestCreateKeepsLinkOfReplacedManifest(t *testing.T) {
 	top := t.TempDir()
 	for _, dir := range []string{"day1", "day2"} {

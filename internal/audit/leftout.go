@@ -11,9 +11,8 @@ import (
 // way as for the tree. A nil leftOut excludes none.
 type leftOut struct {
 	matcher *filter.Matcher
-	// dirs are excluded directories whose contents may still follow, each with
-	// a trailing slash: the contents of "a" follow "a-b" and its contents. all:
-	// the top was excluded.
+	// dirs are excluded directories whose contents may still follow, each with a trailing
+	// slash: the contents of "a" follow "a-b" and its contents. all: the top was excluded.
 	dirs []string
 	all  bool
 }

@@ -17,8 +17,7 @@ const (
 	// windowPieces bounds the pieces in flight between the walk and the taker,
 	// and thereby memory and open files.
 	windowPieces = 256
-	// maxBufferBytes bounds the workers' buffers if there is more than one
-	// worker.
+	// maxBufferBytes bounds the workers' buffers if there is more than one worker.
 	maxBufferBytes = 64 << 20
 )
 
@@ -35,16 +34,14 @@ type treeReader struct {
 	tally    Tally
 	rules    *filter.Rules // nil if there are none
 	place    filter.Place  // place of the tree, for the rules
-	// names are the only entries to read, with recursive also the contents of
-	// directories that they name. Nil: the whole tree is read, regardless of
-	// recursive.
+	// names are the only entries to read, with recursive also the contents of directories
+	// that they name. Nil: the whole tree is read, regardless of recursive.
 	names     chunker.Names
 	recursive bool
 
 	work  chan *piece // to the workers
 	order chan *piece // the same pieces and ends of items, to be consumed in order
-	// cutting and taking are the current items of the first and the last
-	// goroutine.
+	// cutting and taking are the current items of the first and the last goroutine.
 	cutting, taking *item
 }
 

@@ -76,8 +76,7 @@ func xxh3Header() manifest.Header {
 	return manifest.Header{Algorithm: manifest.XXH3, PieceBytes: testPieceBytes}
 }
 
-// With BLAKE3 a file's root is the hash that b3sum prints, with or without
-// holes.
+// With BLAKE3 a file's root is the hash that b3sum prints, with or without holes.
 func TestRootsAreThoseOfB3sum(t *testing.T) {
 	dir := t.TempDir()
 	for name, n := range map[string]int{"0": 0, "1": 1, "piece-1": testPieceBytes - 1, "piece": testPieceBytes, "piece+1": testPieceBytes + 1, "many": 21*testPieceBytes + 77} {
@@ -197,8 +196,7 @@ func TestFileThatChangesDuringAnAudit(t *testing.T) {
 	}
 }
 
-// A file that has just changed is read once its times would reveal any further
-// change.
+// A file that has just changed is read once its times would reveal any further change.
 func TestFreshFilesAreReadLater(t *testing.T) {
 	below := t.TempDir()
 	putFile(t, below+"/small", data(100))

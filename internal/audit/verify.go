@@ -73,8 +73,7 @@ type merge struct {
 	want  *manifest.Entry // the manifest's next entry, nil after the last
 }
 
-// cut sends every path of tree and manifest, with the pieces of files that both
-// have.
+// cut sends every path of tree and manifest, with the pieces of files that both have.
 func (m *merge) cut(ctx context.Context) error {
 	if err := errors.Join(m.nextFound(), m.nextWant()); err != nil {
 		return err
@@ -140,8 +139,7 @@ func (m *merge) order() int {
 // errDirUnread is the problem of an entry whose directory could not be read.
 var errDirUnread = errors.New("not compared: its directory could not be read")
 
-// step sends the lower of the two paths. A file that only one side has is not
-// read.
+// step sends the lower of the two paths. A file that only one side has is not read.
 func (m *merge) step(ctx context.Context, order int) error {
 	if order <= 0 && m.found.problem != nil && !m.found.skip {
 		m.unread.Note(m.found.entry.Path)
@@ -202,9 +200,8 @@ func fieldsThatDiffer(have, want *manifest.Entry, preserve bool) (d manifest.Dif
 	return d
 }
 
-// wantedPieces returns the digests that a manifest has for its reader's current
-// file, in runs of the length that the caller asks for. A nil wantedPieces has
-// none.
+// wantedPieces returns the digests that a manifest has for its reader's current file, in
+// runs of the length that the caller asks for. A nil wantedPieces has none.
 type wantedPieces struct {
 	r      *manifest.Reader
 	digest manifest.Digest

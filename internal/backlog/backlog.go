@@ -1,7 +1,6 @@
-// Package backlog has a listener for connections that are made within the
-// process, or that arrive over something other than a socket. It queues
-// connections that are not accepted yet; listen(2) calls that queue the
-// backlog.
+// Package backlog has a listener for connections that are made within the process, or that
+// arrive over something other than a socket. It queues connections that are not accepted
+// yet; listen(2) calls that queue the backlog.
 package backlog
 
 import (

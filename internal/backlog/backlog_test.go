@@ -38,9 +38,8 @@ func TestOffer(t *testing.T) {
 	}
 }
 
-// Close closes queued connections, ends Accept, and refuses further
-// connections: a connection that is offered at the same time is closed or
-// refused.
+// Close closes queued connections, ends Accept, and refuses further connections: a
+// connection that is offered at the same time is closed or refused.
 func TestClose(t *testing.T) {
 	l := New(addr{}, 1000, nil, nil)
 	var all sync.WaitGroup

@@ -12,14 +12,12 @@ type IOMode uint8
 const (
 	// IOAuto selects for each file the best mode that its file system supports.
 	IOAuto IOMode = iota
-	// IODirect bypasses the page cache (O_DIRECT, open(2)), with many
-	// concurrent requests for one file when it writes into preallocated space
-	// (fallocate(2)).
+	// IODirect bypasses the page cache (O_DIRECT, open(2)), with many concurrent requests
+	// for one file when it writes into preallocated space (fallocate(2)).
 	IODirect
-	// IODontCache uses the page cache, but writes immediately and keeps nothing
-	// in it (RWF_DONTCACHE, pwritev2(2), Linux 6.14). IOAuto selects it on
-	// Linux 6.16 and later if the file system, although its type supports
-	// IODirect, refuses that.
+	// IODontCache uses the page cache, but writes immediately and keeps nothing in it
+	// (RWF_DONTCACHE, pwritev2(2), Linux 6.14). IOAuto selects it on Linux 6.16 and later
+	// if the file system, although its type supports IODirect, refuses that.
 	IODontCache
 	// IOBuffered uses the page cache as usual.
 	IOBuffered

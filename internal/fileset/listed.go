@@ -14,10 +14,9 @@ type Listed struct {
 	Implied bool
 }
 
-// CleanListed parses a name as rsync parses those of --files-from: relative to
-// the source even if it begins with a slash, without "." and empty components,
-// and with ".." never above the source. A trailing slash, or "." or "..", also
-// selects a directory's contents.
+// CleanListed parses a name as rsync parses those of --files-from: relative to the source
+// even if it begins with a slash, without "." and empty components, and with ".." never
+// above the source. A trailing slash, or "." or "..", also selects a directory's contents.
 func CleanListed(name string) Listed {
 	var parts []string
 	item := Listed{Named: true}

@@ -8,10 +8,9 @@ import (
 	"errors"
 )
 
-// The names of gdrcp's own files. A prefix and 32 lowercase hexadecimal digits
-// name a file that is being written, or a journal. A staging directory's name
-// has 16 digits derived from its final name, a hyphen, and 16 digits of the
-// copy's own.
+// The names of gdrcp's own files. A prefix and 32 lowercase hexadecimal digits name a file
+// that is being written, or a journal. A staging directory's name has 16 digits derived
+// from its final name, a hyphen, and 16 digits of the copy's own.
 const (
 	TempPrefix    = ".gdrcp-"
 	journalPrefix = ".gdrcp-journal-"
@@ -43,8 +42,7 @@ func IsTemp(name []byte) bool {
 	return ok && len(digits) == tempDigits && isHex(digits)
 }
 
-// JournalName returns the name of the journal for the file with the final name
-// leaf.
+// JournalName returns the name of the journal for the file with the final name leaf.
 func JournalName(leaf string) string {
 	sum := sha256.Sum256([]byte(leaf))
 	return journalPrefix + hex.EncodeToString(sum[:tempDigits/2])
@@ -61,8 +59,7 @@ func IsReserved(name []byte) bool {
 	return IsTemp(name) || IsJournal(name) || IsStage(name)
 }
 
-// StageStem returns the prefix of the names of all staging directories for a
-// final name.
+// StageStem returns the prefix of the names of all staging directories for a final name.
 func StageStem(leaf string) string {
 	sum := sha256.Sum256([]byte(leaf))
 	return StagePrefix + hex.EncodeToString(sum[:stageDigits/2]) + "-"

@@ -5,13 +5,11 @@ import (
 	"slices"
 )
 
-// Unkept counts the entries of one file system that lack one attribute of their
-// sources.
+// Unkept counts the entries of one file system that lack one attribute of their sources.
 type Unkept struct {
 	Attribute string // a word or two, or the name of an extended attribute
-	// Dir is the directory in which the sink first met the file system, as a
-	// path in the tree. It is "." for the file system of the destination
-	// itself.
+	// Dir is the directory in which the sink first met the file system, as a path in the
+	// tree. It is "." for the file system of the destination itself.
 	Dir     string
 	Entries int64
 	First   string // path of the first of the entries
@@ -74,9 +72,8 @@ func (l *UnkeptList) count(u *Unkept) bool {
 	return true
 }
 
-// WithEarlier returns the list merged with that of earlier attempts. Attempts
-// may have counted the same entries, so the result has the higher count, which
-// is a lower bound.
+// WithEarlier returns the list merged with that of earlier attempts. Attempts may have
+// counted the same entries, so the result has the higher count, which is a lower bound.
 func (l UnkeptList) WithEarlier(earlier UnkeptList) UnkeptList {
 	all := slices.Clone(earlier)
 	for _, u := range l {

@@ -21,8 +21,7 @@ func TestUnkeptListIsBounded(t *testing.T) {
 	}
 }
 
-// TestUnkeptOfAttempts: an entry that two attempts counted is not counted
-// twice.
+// TestUnkeptOfAttempts: an entry that two attempts counted is not counted twice.
 func TestUnkeptOfAttempts(t *testing.T) {
 	first := UnkeptList{{Attribute: AttributeTime, Dir: ".", Entries: 7, First: "a"}, {Attribute: AttributeMode, Dir: ".", Entries: 1, First: "b"}}
 	second := UnkeptList{{Attribute: AttributeTime, Dir: ".", Entries: 5, First: "f"}, {Attribute: AttributeOwner, Dir: ".", Entries: 2, First: "g"}}

@@ -17,9 +17,8 @@ const (
 	MaxXattrsBytes = 1 << 20
 )
 
-// Xattrs are an entry's extended attributes (xattr(7)), encoded one after
-// another: uvarint length and name, uvarint length and value. CheckXattrs
-// checks those that a peer sent.
+// Xattrs are an entry's extended attributes (xattr(7)), encoded one after another: uvarint
+// length and name, uvarint length and value. CheckXattrs checks those that a peer sent.
 type Xattrs []byte
 
 var errXattrs = errors.New("malformed extended attributes")

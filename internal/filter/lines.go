@@ -7,10 +7,9 @@ import (
 	"io"
 )
 
-// EachName calls take for every name in the input of --files-from: one per
-// line, or with nul each terminated by a NUL. It skips empty names and, as
-// rsync does in both forms, names that begin with '#' or ';'. The first error
-// ends it.
+// EachName calls take for every name in the input of --files-from: one per line, or with
+// nul each terminated by a NUL. It skips empty names and, as rsync does in both forms,
+// names that begin with '#' or ';'. The first error ends it.
 func EachName(in io.Reader, nul bool, take func(name string) error) error {
 	for l := newLines(in, nul, MaxPatternBytes); ; {
 		name, err := l.next()

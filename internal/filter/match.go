@@ -127,8 +127,7 @@ func lastElements(path []byte, n int) []byte {
 	}
 }
 
-// Place is the location of a copy's entries, for patterns that are anchored at
-// a root.
+// Place is the location of a copy's entries, for patterns that are anchored at a root.
 type Place struct {
 	// Name is rsync's name for the entry "." of the copy: the name of the copied
 	// directory, or "" if its contents or several sources are copied.
@@ -150,9 +149,8 @@ func PlaceOf(path, name string, isDir bool) Place {
 	return Place{Dir: path, Name: name}
 }
 
-// Absolute makes a path of this process absolute, for PlaceOf. If that is not
-// possible, because the working directory has been removed, it returns the path
-// unchanged.
+// Absolute makes a path of this process absolute, for PlaceOf. If that is not possible,
+// because the working directory has been removed, it returns the path unchanged.
 func Absolute(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		return abs
@@ -160,8 +158,7 @@ func Absolute(path string) string {
 	return path
 }
 
-// Matcher applies rules to the entries of one copy. It is not safe for
-// concurrent use.
+// Matcher applies rules to the entries of one copy. It is not safe for concurrent use.
 type Matcher struct {
 	rules  *Rules
 	prefix string // precedes the entry's path in the transfer
@@ -177,8 +174,7 @@ func (r *Rules) Matcher(at Place) *Matcher {
 	return m
 }
 
-// Move changes the absolute path of the entry ".", for sources from several
-// directories.
+// Move changes the absolute path of the entry ".", for sources from several directories.
 func (m *Matcher) Move(dir string) { m.dir = strings.Trim(dir, "/") }
 
 // Hides reports whether the source excludes the entry with the given path, and

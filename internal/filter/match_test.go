@@ -21,8 +21,7 @@ func matcherOf(t testing.TB, at Place, texts ...string) *Matcher {
 	return rules.Matcher(at)
 }
 
-// TestMatch has the examples of rsync(1). A path with a trailing slash is a
-// directory.
+// TestMatch has the examples of rsync(1). A path with a trailing slash is a directory.
 func TestMatch(t *testing.T) {
 	for _, c := range []struct{ pattern, yes, no string }{
 		{"*.o", "a.o|d/a.o|d.o/", "a.oo|o|a.o/x"},

@@ -16,8 +16,7 @@ const (
 	MaxPatternBytes = 4095
 )
 
-// ErrSyntax is the error for an invalid rule, or one that this package does not
-// support.
+// ErrSyntax is the error for an invalid rule, or one that this package does not support.
 var ErrSyntax = errors.New("bad filter rule")
 
 func syntaxError(format string, args ...any) error {

@@ -255,8 +255,7 @@ func (w *wildcard) match(t text, later bool) bool {
 	return now[last>>6]&(1<<(last&63)) != 0
 }
 
-// enter makes a token the next to match; a star can also match the empty
-// string.
+// enter makes a token the next to match; a star can also match the empty string.
 func (w *wildcard) enter(states []uint64, i int) {
 	states[i>>6] |= 1 << (i & 63)
 	for ; i < len(w.tokens) && w.tokens[i].kind >= star; i++ {

@@ -16,9 +16,8 @@ const (
 	ACLOther   = 0x20
 )
 
-// MaxACLEntries bounds an ACL that is kept in memory: directories whose mode is
-// set later hold theirs. It is about the number of entries that ext4 has room
-// for.
+// MaxACLEntries bounds an ACL that is kept in memory: directories whose mode is set later
+// hold theirs. It is about the number of entries that ext4 has room for.
 const MaxACLEntries = 512
 
 // ACLEntry is the permissions of a user, a group, or a class of users.
@@ -27,14 +26,12 @@ type ACLEntry struct {
 	ID        uint32 // of the named user or group; otherwise arbitrary
 }
 
-// IsUser and IsGroup report whether the entry is for a named user or a named
-// group.
+// IsUser and IsGroup report whether the entry is for a named user or a named group.
 func (e *ACLEntry) IsUser() bool { return e.Tag == ACLUser }
 
 func (e *ACLEntry) IsGroup() bool { return e.Tag == ACLGroup }
 
-// ACL is a POSIX ACL (acl(5)). If it has no entries, the mode determines the
-// permissions.
+// ACL is a POSIX ACL (acl(5)). If it has no entries, the mode determines the permissions.
 type ACL []ACLEntry
 
 // ACLs are the ACLs of an entry. Only a directory has a Default.
@@ -100,8 +97,7 @@ func (a ACL) PermOf(tag uint16) (perm uint32, ok bool) {
 	return uint32(a[at].Perm), true
 }
 
-// ModeWith returns the mode, as stat(2) would return it, of a file with the
-// ACL.
+// ModeWith returns the mode, as stat(2) would return it, of a file with the ACL.
 func (a ACL) ModeWith(mode uint32) uint32 {
 	if len(a) == 0 {
 		return mode

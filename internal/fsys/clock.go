@@ -21,6 +21,5 @@ func ClockOf(dirfd int, name string) (ns int64, ok bool) {
 	return Nanoseconds(st.Ctim), err == nil
 }
 
-// BootID returns the kernel's random id of the current boot, as text
-// (random(4)).
+// BootID returns the kernel's random id of the current boot, as text (random(4)).
 func BootID() ([]byte, error) { return os.ReadFile("/proc/sys/kernel/random/boot_id") }

@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LeastDirect is the minimum size of a read or write that bypasses the page
-// cache.
+// LeastDirect is the minimum size of a read or write that bypasses the page cache.
 const LeastDirect = 64 << 10
 
 // Alignment is the alignment that O_DIRECT requires (statx(2), STATX_DIOALIGN).
@@ -17,10 +16,9 @@ type Alignment struct {
 	Bytes  int64   // of offsets and lengths
 }
 
-// alignmentOf queries the alignment of an open file. Offsets and lengths are
-// also aligned to pages, so that data that bypasses the page cache never shares
-// a page with data that does not. If DirectAlignment is missing, the result is
-// what most disks accept.
+// alignmentOf queries the alignment of an open file. Offsets and lengths are also aligned
+// to pages, so that data that bypasses the page cache never shares a page with data that
+// does not. If DirectAlignment is missing, the result is what most disks accept.
 func alignmentOf(fd int) (Alignment, error) {
 	page := int64(os.Getpagesize())
 	a := Alignment{memory: uintptr(page), Bytes: page}

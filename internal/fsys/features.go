@@ -13,8 +13,7 @@ import (
 type Feature struct {
 	Name         string
 	major, minor int
-	// probe is a call that fails if the feature is missing, or nil if there is
-	// none.
+	// probe is a call that fails if the feature is missing, or nil if there is none.
 	probe func() error
 }
 
@@ -22,9 +21,8 @@ type Feature struct {
 var (
 	SyncfsReportsWrites  = Feature{"syncfs reports errors of writing back (syncfs(2))", 5, 8, nil}
 	SyncfsReportsJournal = Feature{"syncfs reports that a journal failed (commit 5679897eb104)", 5, 17, nil}
-	// DropsBehindSafely: earlier kernels may drop a page that was written to
-	// again (commit 095f627add86, "gate dropbehind invalidate on folio !dirty
-	// && !writeback").
+	// DropsBehindSafely: earlier kernels may drop a page that was written to again (commit
+	// 095f627add86, "gate dropbehind invalidate on folio !dirty && !writeback").
 	DropsBehindSafely = Feature{"RWF_DONTCACHE keeps what is written to again", 6, 16, nil}
 	TimesByDescriptor = Feature{"utimensat takes an empty path (AT_EMPTY_PATH)", 5, 8, probeTimes}
 	MountRoots        = Feature{"statx reports the root of a mount (STATX_ATTR_MOUNT_ROOT)", 5, 8, probeMountRoot}

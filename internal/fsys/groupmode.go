@@ -39,10 +39,9 @@ func withGroupEntry(mode uint32, acl []byte) uint32 {
 
 func WithGroupLikeOthers(mode uint32) uint32 { return mode & (^uint32(0o070) | mode&7<<3) }
 
-// MayHideMask reports whether the group bits of a mode may be those of a mask
-// and grant something to the group that others do not have. Only then is the
-// ACL read: most files are readable by everybody, and for those a copy makes no
-// further calls.
+// MayHideMask reports whether the group bits of a mode may be those of a mask and grant
+// something to the group that others do not have. Only then is the ACL read: most files
+// are readable by everybody, and for those a copy makes no further calls.
 func MayHideMask(mode uint32) bool {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFREG, unix.S_IFDIR:
@@ -51,13 +50,11 @@ func MayHideMask(mode uint32) bool {
 	return false
 }
 
-// GroupMode returns mode, which stat(2) reported for name in dirfd, with the
-// owning group's rights. It calls remember if the file system does not support
-// ACLs.
+// GroupMode returns mode, which stat(2) reported for name in dirfd, with the owning
+// group's rights. It calls remember if the file system does not support ACLs.
 func GroupMode(dirfd int, name string, mode uint32, remember func()) uint32 {
 	return OwnGroupMode(mode, XattrsOfLink(dirfd, name), func() {
-		// A link that replaced the file has no ACL either, so query the
-		// directory.
+		// A link that replaced the file has no ACL either, so query the directory.
 		if _, err := unix.Fgetxattr(dirfd, AccessACL, nil); errors.Is(err, unix.EOPNOTSUPP) {
 			remember()
 		}
@@ -85,8 +82,7 @@ func OwnGroupMode(mode uint32, calls XattrCalls, unsupported func()) uint32 {
 	return WithGroupLikeOthers(mode)
 }
 
-// DefaultACL is the attribute with the ACL that entries created in a directory
-// inherit.
+// DefaultACL is the attribute with the ACL that entries created in a directory inherit.
 const DefaultACL = "system.posix_acl_default"
 
 func LacksACLs(err error) bool { return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) }

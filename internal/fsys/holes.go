@@ -2,9 +2,8 @@ package fsys
 
 import "golang.org/x/sys/unix"
 
-// DataFrom returns the offset of the next data of a file at or after off, or
-// size if only a hole follows (lseek(2)). If the file system does not report
-// holes, everything is data.
+// DataFrom returns the offset of the next data of a file at or after off, or size if only
+// a hole follows (lseek(2)). If the file system does not report holes, everything is data.
 func DataFrom(fd int, off, size int64) int64 {
 	for {
 		at, err := unix.Seek(fd, off, unix.SEEK_DATA)

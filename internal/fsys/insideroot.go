@@ -8,25 +8,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// os.Root refuses every absolute symbolic link, although one whose target
-// begins with the root's own path leads to a place inside. If os.Root refuses a
-// path, the functions below resolve the links on it, and os.Root opens the
-// result: it alone decides what is inside.
+// os.Root refuses every absolute symbolic link, although one whose target begins with the
+// root's own path leads to a place inside. If os.Root refuses a path, the functions below
+// resolve the links on it, and os.Root opens the result: it alone decides what is inside.
 
-// StatInside is root.Stat that also follows absolute links that lead inside the
-// root.
+// StatInside is root.Stat that also follows absolute links that lead inside the root.
 func StatInside(root *os.Root, path string) (os.FileInfo, error) {
 	return insideRoot(root, path, true, root.Stat)
 }
 
-// LstatInside is root.Lstat that also follows such links in the directories of
-// the path.
+// LstatInside is root.Lstat that also follows such links in the directories of the path.
 func LstatInside(root *os.Root, path string) (os.FileInfo, error) {
 	return insideRoot(root, path, false, root.Lstat)
 }
 
-// OpenInside is root.OpenFile for an existing file that also follows such
-// links.
+// OpenInside is root.OpenFile for an existing file that also follows such links.
 func OpenInside(root *os.Root, path string, flags int) (*os.File, error) {
 	follows := flags&unix.O_NOFOLLOW == 0
 	return insideRoot(root, path, follows, func(path string) (*os.File, error) { return root.OpenFile(path, flags, 0) })
@@ -48,8 +44,7 @@ func insideRoot[T any](root *os.Root, path string, follows bool, do func(path st
 // MaxLinks bounds the links on a path, as the kernel does (path_resolution(7)).
 const MaxLinks = 40
 
-// resolveInside resolves the links on a path, and returns false if one leads
-// outside.
+// resolveInside resolves the links on a path, and returns false if one leads outside.
 func resolveInside(root *os.Root, path string, follows bool) (resolved string, ok bool) {
 	own, err := ownPath(root)
 	if err != nil {

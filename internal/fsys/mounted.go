@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IsMount reports whether a file system, or a part of one, is mounted on the
-// directory name in dirfd, whose device is dev. If that cannot be determined,
-// it returns true.
+// IsMount reports whether a file system, or a part of one, is mounted on the directory
+// name in dirfd, whose device is dev. If that cannot be determined, it returns true.
 func IsMount(dirfd int, name string, st *unix.Stat_t, dev uint64) bool {
 	if st.Dev != dev {
 		return true

@@ -9,12 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HasRealtimeDevice reports whether an XFS, by the device number of its files,
-// keeps the data of files on a second device, its realtime device, as shown by
-// the mount options (rtdev in xfs(5)). A syncfs(2) does not flush the cache of
-// that disk (xfs_fs_sync_fs in fs/xfs/xfs_super.c writes the log), but an
-// fsync(2) does (xfs_file_fsync in fs/xfs/xfs_file.c). If the mounts cannot be
-// read the result is false.
+// HasRealtimeDevice reports whether an XFS, by the device number of its files, keeps the
+// data of files on a second device, its realtime device, as shown by the mount options
+// (rtdev in xfs(5)). A syncfs(2) does not flush the cache of that disk (xfs_fs_sync_fs in
+// fs/xfs/xfs_super.c writes the log), but an fsync(2) does (xfs_file_fsync in
+// fs/xfs/xfs_file.c). If the mounts cannot be read the result is false.
 func HasRealtimeDevice(dev uint64) bool {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	return err == nil && namesRealtimeDevice(mounts, dev)

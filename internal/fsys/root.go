@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrEscape: a path leads, or could lead, out of the directory that it must
-// remain in.
+// ErrEscape: a path leads, or could lead, out of the directory that it must remain in.
 var ErrEscape = errors.New("path leads outside")
 
 // OpenUnderRoot opens a path through root, which follows links that remain

@@ -1,7 +1,6 @@
-// Package fsys wraps the kernel's file system calls, independently of copies:
-// descriptors, links and roots, extended attributes and ACLs, times, space,
-// identities, the properties of file system types, and which kernel has which
-// feature.
+// Package fsys wraps the kernel's file system calls, independently of copies: descriptors,
+// links and roots, extended attributes and ACLs, times, space, identities, the properties
+// of file system types, and which kernel has which feature.
 package fsys
 
 import (
@@ -28,8 +27,7 @@ func Openat(dirfd int, name string, flags int, mode uint32) (int, error) {
 	}
 }
 
-// Reopen opens the file of a descriptor again, with other flags
-// (proc_pid_fd(5)).
+// Reopen opens the file of a descriptor again, with other flags (proc_pid_fd(5)).
 func Reopen(fd, flags int) (int, error) {
 	return Openat(unix.AT_FDCWD, DescriptorPath(fd), flags|unix.O_CLOEXEC, 0)
 }
@@ -116,8 +114,7 @@ func Unlinkat(dirfd int, name string) error {
 	return Uninterrupted(func() error { return unix.Unlinkat(dirfd, name, 0) })
 }
 
-// Fchmod sets the mode of an open file or directory, even if it was opened with
-// O_PATH.
+// Fchmod sets the mode of an open file or directory, even if it was opened with O_PATH.
 func Fchmod(fd int, mode uint32) error {
 	err := Uninterrupted(func() error { return unix.Fchmod(fd, mode) })
 	if err == unix.EBADF {

@@ -2,10 +2,9 @@ package fsys
 
 import "golang.org/x/sys/unix"
 
-// WritesDirectly reports whether auto selects IODirect on a file system of this
-// type (statfs(2)). Ext4 and XFS execute aligned writes within a file's size
-// concurrently; other local file systems do not, or not with data checksums
-// (btrfs).
+// WritesDirectly reports whether auto selects IODirect on a file system of this type
+// (statfs(2)). Ext4 and XFS execute aligned writes within a file's size concurrently;
+// other local file systems do not, or not with data checksums (btrfs).
 func WritesDirectly(fsType int64) bool {
 	return fsType == unix.EXT4_SUPER_MAGIC || fsType == unix.XFS_SUPER_MAGIC
 }
@@ -26,13 +25,12 @@ func IsMemory(fsType int64) bool {
 	return fsType == unix.TMPFS_MAGIC || fsType == unix.RAMFS_MAGIC
 }
 
-// TellsBySyncfs reports whether a syncfs(2) that returns 0 means that all data
-// written to a file system of this type (statfs(2)) is on the disk. This is
-// known to be true of the types below, which have a disk of their own. For
-// other types it is unknown, or known to be false: FUSE passes the call to its
-// server only if that is virtiofs or privileged (fuse_sync_fs in
-// fs/fuse/inode.c); overlayfs reports errors of the underlying file system only
-// on fsync (ovl_sync_fs in fs/overlayfs/super.c); CIFS and 9p send the written
+// TellsBySyncfs reports whether a syncfs(2) that returns 0 means that all data written to
+// a file system of this type (statfs(2)) is on the disk. This is known to be true of the
+// types below, which have a disk of their own. For other types it is unknown, or known to
+// be false: FUSE passes the call to its server only if that is virtiofs or privileged
+// (fuse_sync_fs in fs/fuse/inode.c); overlayfs reports errors of the underlying file
+// system only on fsync (ovl_sync_fs in fs/overlayfs/super.c); CIFS and 9p send the written
 // data, but their server syncs it only on fsync.
 func TellsBySyncfs(fsType int64) bool {
 	switch fsType {
@@ -44,10 +42,9 @@ func TellsBySyncfs(fsType int64) bool {
 	return false
 }
 
-// WritesAtOnce reports whether a file system, by its type (statfs(2)), lets
-// several threads write to one file concurrently: parallel file systems do, and
-// FUSE may. On others write(2) holds the inode's lock, and waiting for the lock
-// wastes processor time.
+// WritesAtOnce reports whether a file system, by its type (statfs(2)), lets several
+// threads write to one file concurrently: parallel file systems do, and FUSE may. On
+// others write(2) holds the inode's lock, and waiting for the lock wastes processor time.
 func WritesAtOnce(fsType int64) bool {
 	switch fsType {
 	case LustreMagic, GPFSMagic, BeeGFSMagic, unix.FUSE_SUPER_MAGIC:
@@ -63,10 +60,9 @@ const (
 	BeeGFSMagic = 0x19830326
 )
 
-// AsksServer reports whether a file system, by its type (statfs(2)), calls a
-// server, or through FUSE another process, for everything that is not in the
-// page cache. Then every call may block, even one that only opens a file or
-// writes to the page cache.
+// AsksServer reports whether a file system, by its type (statfs(2)), calls a server, or
+// through FUSE another process, for everything that is not in the page cache. Then every
+// call may block, even one that only opens a file or writes to the page cache.
 func AsksServer(fsType uint32) bool {
 	switch fsType {
 	case unix.FUSE_SUPER_MAGIC, unix.NFS_SUPER_MAGIC, unix.V9FS_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC,

@@ -40,8 +40,7 @@ func XattrsOfLink(dirfd int, name string) XattrCalls {
 	}
 }
 
-// XattrsOfPath returns the calls for the file that a path leads to; it follows
-// links.
+// XattrsOfPath returns the calls for the file that a path leads to; it follows links.
 func XattrsOfPath(path string) XattrCalls {
 	return XattrCalls{
 		List: func(to []byte) (int, error) { return unix.Listxattr(path, to) },

@@ -50,11 +50,10 @@ type place struct {
 	name string
 }
 
-// MountFolding mounts a file system that shows the directory below, as Mount
-// does. A name refers to the file whose name folds to the same, if no file has
-// exactly that name. A file is listed with the name with which it was created.
-// Without inodes, each path to a file has its own inode number, as with libfuse
-// without use_ino.
+// MountFolding mounts a file system that shows the directory below, as Mount does. A name
+// refers to the file whose name folds to the same, if no file has exactly that name. A
+// file is listed with the name with which it was created. Without inodes, each path to a
+// file has its own inode number, as with libfuse without use_ino.
 func MountFolding(t testing.TB, below string, fold func(name string) string, inodes bool) (dir string) {
 	t.Helper()
 	in := &folded{fold: fold, last: 1 << 32}

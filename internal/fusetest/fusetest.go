@@ -1,5 +1,4 @@
-// Package fusetest mounts FUSE file systems for tests, in the test's own
-// process.
+// Package fusetest mounts FUSE file systems for tests, in the test's own process.
 package fusetest
 
 import (
@@ -109,9 +108,8 @@ func (r *repeating) Readdir(context.Context) (fs.DirStream, syscall.Errno) {
 	return fs.NewListDirStream(list), 0
 }
 
-// MountRepeating mounts, as Mount does, a directory of files that contain their
-// names. It lists each name twice, as FUSE and NFS directories do that change
-// while they are read.
+// MountRepeating mounts, as Mount does, a directory of files that contain their names. It
+// lists each name twice, as FUSE and NFS directories do that change while they are read.
 func MountRepeating(t testing.TB, names ...string) (dir string) {
 	t.Helper()
 	root := &repeating{names: names}

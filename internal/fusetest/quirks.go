@@ -12,21 +12,17 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// Quirks are deviations of a file system from those of the kernel's local file
-// systems.
+// Quirks are deviations of a file system from those of the kernel's local file systems.
 type Quirks struct {
-	// Statfs answers statfs(2) in place of the underlying file system, unless
-	// it is nil.
+	// Statfs answers statfs(2) in place of the underlying file system, unless it is nil.
 	Statfs func(out *fuse.StatfsOut) syscall.Errno
 	// RenameOpen is the error of renaming an open file, as in gcsfuse. 0: none.
 	RenameOpen syscall.Errno
-	// Rename and Unlink are the errors of renaming and removing any file. 0:
-	// none.
+	// Rename and Unlink are the errors of renaming and removing any file. 0: none.
 	Rename, Unlink syscall.Errno
 
-	// InOrder, unless 0, is the error of all writes except at a file's end, of
-	// reading a file that is open for writing, and of setting a size, as in
-	// goofys.
+	// InOrder, unless 0, is the error of all writes except at a file's end, of reading a
+	// file that is open for writing, and of setting a size, as in goofys.
 	InOrder syscall.Errno
 
 	mu   sync.Mutex
@@ -65,8 +61,7 @@ type quirkFile struct {
 	file
 	node *quirkNode
 	path string
-	// written is the end of the file if it is open for writing; otherwise it is
-	// negative.
+	// written is the end of the file if it is open for writing; otherwise it is negative.
 	written atomic.Int64
 }
 

@@ -14,8 +14,7 @@ import (
 // slowCall is the duration of a call to a server.
 const slowCall = 5 * time.Millisecond
 
-// SlowCalls counts the calls of a slow file system. Opens include those that
-// create files.
+// SlowCalls counts the calls of a slow file system. Opens include those that create files.
 type SlowCalls struct{ Lookups, Opens, Renames AtOnce }
 
 // AtOnce counts the concurrent calls of a kind.
@@ -35,9 +34,8 @@ func (c *AtOnce) take() {
 	time.Sleep(slowCall)
 }
 
-// MountSlowly mounts a file system that shows the directory below, as Mount
-// does. Looking up a name, opening, creating and renaming a file take some
-// milliseconds each.
+// MountSlowly mounts a file system that shows the directory below, as Mount does. Looking
+// up a name, opening, creating and renaming a file take some milliseconds each.
 func MountSlowly(t testing.TB, below string) (dir string, calls *SlowCalls) {
 	t.Helper()
 	calls = new(SlowCalls)

@@ -9,8 +9,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 )
 
-// unsyncedNode is a node of a file system that answers fsync(2) as a test
-// requires.
+// unsyncedNode is a node of a file system that answers fsync(2) as a test requires.
 type unsyncedNode struct {
 	fs.LoopbackNode
 	sync func(name string) syscall.Errno

@@ -23,9 +23,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A closed descriptor is distinguished from an inherited /dev/null, however
-// that was opened; without C code, only from one that is open for either
-// reading or writing.
+// A closed descriptor is distinguished from an inherited /dev/null, however that was
+// opened; without C code, only from one that is open for either reading or writing.
 func TestLook(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

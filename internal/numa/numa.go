@@ -49,9 +49,8 @@ func of(sysfs string, number int, allowed *unix.CPUSet) *Node {
 			n.cpus.Set(cpu)
 		}
 	}
-	// A cpuset or taskset(1) may allow two processors here and sixteen
-	// elsewhere. Crowding all work on two costs more than the path to another
-	// node.
+	// A cpuset or taskset(1) may allow two processors here and sixteen elsewhere. Crowding
+	// all work on two costs more than the path to another node.
 	here := n.cpus.Count()
 	if elsewhere := allowed.Count() - here; here == 0 || elsewhere > fewerTimes*here*(nodes-1) {
 		return nil
@@ -71,11 +70,10 @@ func (n *Node) Number() int {
 	return n.number
 }
 
-// Prefer calls f on a thread of its own, on which memory that is first touched
-// is allocated from the node if it has any free (set_mempolicy(2),
-// MPOL_PREFERRED). It returns when f has returned. If the kernel refuses the
-// policy, or the user has set another for this process, for example with
-// numactl(8), f runs without it.
+// Prefer calls f on a thread of its own, on which memory that is first touched is
+// allocated from the node if it has any free (set_mempolicy(2), MPOL_PREFERRED). It
+// returns when f has returned. If the kernel refuses the policy, or the user has set
+// another for this process, for example with numactl(8), f runs without it.
 func (n *Node) Prefer(f func() error) error {
 	if n == nil {
 		return f()

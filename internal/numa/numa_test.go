@@ -94,8 +94,7 @@ func eachNode(t *testing.T, test func(t *testing.T, n *Node)) {
 	}
 }
 
-// preferred returns how many pages that are first touched within Prefer are on
-// each node.
+// preferred returns how many pages that are first touched within Prefer are on each node.
 func preferred(t *testing.T, n *Node) (byNode map[int]int) {
 	b, err := unix.Mmap(-1, 0, preferredPages*unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {

@@ -29,17 +29,15 @@ func Matches(pattern, name string) bool {
 	return true
 }
 
-// MatchesPart is Matches for one component of a path. pattern and name must
-// differ.
+// MatchesPart is Matches for one component of a path. pattern and name must differ.
 func MatchesPart(pattern, name string) bool {
 	ok, err := path.Match(ForMatch(pattern), name)
 	return err == nil && ok && name != "." && name != ".." && !strings.ContainsRune(name, 0) && (name[0] != '.' || pattern[0] == '.')
 }
 
-// ForMatch converts a shell's pattern to the syntax of path.Match and fs.Glob.
-// In a shell (POSIX, 2.14.1) a bracket may also be negated with !, and a ] that
-// comes first in it is a member. Without the conversion, [!a] would match ! and
-// a.
+// ForMatch converts a shell's pattern to the syntax of path.Match and fs.Glob. In a shell
+// (POSIX, 2.14.1) a bracket may also be negated with !, and a ] that comes first in it is
+// a member. Without the conversion, [!a] would match ! and a.
 func ForMatch(pattern string) string {
 	var b strings.Builder
 	inBracket := false

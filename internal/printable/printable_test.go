@@ -20,8 +20,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// Every result is printable and one line, and a text that already is both is
-// unchanged.
+// Every result is printable and one line, and a text that already is both is unchanged.
 func FuzzText(f *testing.F) {
 	for _, s := range []string{"", "plain", "a\nb", "\x1b[2J\xff", "\u202egpj", "\uFFFD"} {
 		f.Add(s)

@@ -11,22 +11,19 @@ import (
 // Audit is a request to a far end to read files and report their contents. Such
 // a far end is no server; its reports are sent only over the conversation.
 type Audit struct {
-	// Path is the path to read there, as the user wrote it. It is not a
-	// pattern.
+	// Path is the path to read there, as the user wrote it. It is not a pattern.
 	Path string
 	// Verify: the files are compared with a manifest, which is the input.
 	// Otherwise a manifest is made of them, with Hash, in pieces of PieceBytes.
 	Verify     bool
 	Hash       string
 	PieceBytes int64
-	// Follow reads the targets of links, and Preserve also compares modes and
-	// times.
+	// Follow reads the targets of links, and Preserve also compares modes and times.
 	Follow, Preserve bool
 	// Rules are filter rules, each in the form of --filter.
 	Rules []string
-	// Listed: only the entries named in the input are read, with Recursive also
-	// the contents of directories among them. In the input each name ends in a
-	// NUL.
+	// Listed: only the entries named in the input are read, with Recursive also the
+	// contents of directories among them. In the input each name ends in a NUL.
 	Listed, Recursive bool
 }
 
@@ -133,13 +130,12 @@ type AuditListener struct {
 	Tally    func(Tally)
 }
 
-// AskAudit makes the far end read files, and returns its last report. There is
-// no timeout; the end of ctx, or of the Mux, ends it. Meanwhile input, which
-// may be nil, writes the input of the audit; its own error is returned as an
-// *InputError. If the far end reports that it is done before it has received
-// all input, AskAudit returns an error. Afterwards the conversation is over. If
-// it ended early, input may still be waiting for its own source, and AskAudit
-// does not wait for it.
+// AskAudit makes the far end read files, and returns its last report. There is no timeout;
+// the end of ctx, or of the Mux, ends it. Meanwhile input, which may be nil, writes the
+// input of the audit; its own error is returned as an *InputError. If the far end reports
+// that it is done before it has received all input, AskAudit returns an error. Afterwards
+// the conversation is over. If it ended early, input may still be waiting for its own
+// source, and AskAudit does not wait for it.
 func (c *Conversation) AskAudit(ctx context.Context, a *Audit, input func(io.Writer) error, l AuditListener) (*Audited, error) {
 	defer context.AfterFunc(ctx, func() { c.conn.Close() })()
 	done, err := c.askAudit(a, input, &l)

@@ -32,8 +32,7 @@ type Banner struct {
 	Version  string // for people
 }
 
-// WriteBanner identifies this program to the peer. Nothing may be written
-// before it.
+// WriteBanner identifies this program to the peer. Nothing may be written before it.
 func WriteBanner(w io.Writer, b Banner) error {
 	_, err := fmt.Fprintf(w, "%s%d%s%d, version %s\n", bannerMagic, b.Protocol, bannerSetUp, setUpVersion, oneLine(b.Version, maxVersionBytes))
 	return err
@@ -89,8 +88,7 @@ func firstText(lines []string) string {
 	return ""
 }
 
-// readLine reads a line, without its end. A line that is too long is returned
-// in parts.
+// readLine reads a line, without its end. A line that is too long is returned in parts.
 func readLine(r *bufio.Reader) (string, error) {
 	line, err := r.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {

@@ -37,17 +37,15 @@ type fingerprint struct {
 // login shell passes them to sh unchanged. Their arguments are the SHA-256 and
 // the cksum of each binary.
 const (
-	// scriptCheck defines ok FILE SHA256 CKSUM, which compares the content, and
-	// own, which checks that no other user can replace a file: otherwise
-	// another program could take a file's place between its check and its
-	// start. own checks the cache directory and those above it as StrictModes
-	// of sshd_config(5) does: each belongs to the user or to root, and only its
-	// owner may write. Above the cache directory others may write if the sticky
-	// bit is set. The directories above the home directory are not checked: a
-	// user who can replace the home directory controls what its shell starts
-	// anyway. own descends the physical path, without following links, so that
-	// a directory that it has passed cannot be replaced later. It sets bad to
-	// the first unsafe directory.
+	// scriptCheck defines ok FILE SHA256 CKSUM, which compares the content, and own, which
+	// checks that no other user can replace a file: otherwise another program could take a
+	// file's place between its check and its start. own checks the cache directory and
+	// those above it as StrictModes of sshd_config(5) does: each belongs to the user or to
+	// root, and only its owner may write. Above the cache directory others may write if
+	// the sticky bit is set. The directories above the home directory are not checked: a
+	// user who can replace the home directory controls what its shell starts anyway. own
+	// descends the physical path, without following links, so that a directory that it has
+	// passed cannot be replaced later. It sets bad to the first unsafe directory.
 	scriptCheck = `set -f; d=${XDG_CACHE_HOME:-$HOME/.cache}/gdrcp; u=$(id -u); h=$(cd "${HOME:-/}" >/dev/null 2>&1 && pwd -P); ` +
 		`says() { printf %s "` + scriptSays + `$1"; echo; exit; }; ` +
 		`firm() { set -- "$2" $(command ls -ldn "$1"); case $4 in "$u"|0) ;; *) return 1 ;; esac; case $2 in $1) ;; *) return 1 ;; esac; }; ` +
@@ -68,10 +66,9 @@ const (
 	// scriptStartAny starts the gdrcp in the PATH if the cache has none.
 	scriptStartAny = scriptCached + `command -v ` + defaultPath + ` >/dev/null 2>&1 && exec ` + defaultPath + ` ` + FarEndCommand + `; ` + scriptWord
 	scriptWord     = `says "$word"`
-	// scriptStore reads a binary from stdin. The binary is renamed to its final
-	// name only after it was checked and has run. Other binaries that were used
-	// within a month are kept: hosts of several architectures may share a home
-	// directory.
+	// scriptStore reads a binary from stdin. The binary is renamed to its final name only
+	// after it was checked and has run. Other binaries that were used within a month are
+	// kept: hosts of several architectures may share a home directory.
 	scriptStore = scriptCheck + `umask 077; left() { rm -f "$t"; }; ` +
 		`mkdir -p "$d" && c=$(cd "$d" >/dev/null && pwd -P) || says ` + saysUnwritten + `; d=$c; own || says "` + saysUnsafe + ` $bad"; ` +
 		`t=$d/.gdrcp-$$; trap left EXIT; trap "exit 1" HUP INT PIPE TERM; cat >"$t" || says ` + saysUnwritten + `; ` +
@@ -180,9 +177,8 @@ func fingerprints(binaries []Binary) (prints []fingerprint, passedOver string, e
 // others could have put there.
 var errNotOurs = errors.New("it is no file, or another user can change it")
 
-// isOurs reports whether only users who can also change the program beside it
-// can change a binary: in a directory like /tmp anybody can create a file of
-// any name.
+// isOurs reports whether only users who can also change the program beside it can change a
+// binary: in a directory like /tmp anybody can create a file of any name.
 func (b *Binary) isOurs(f *os.File) (bool, error) {
 	file, err := f.Stat()
 	if err != nil || b.Beside == "" {

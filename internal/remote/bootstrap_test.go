@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// stranger is a user who is neither root nor, usually, the one who runs the
-// tests.
+// stranger is a user who is neither root nor, usually, the one who runs the tests.
 const stranger = 65534
 
 // notShort skips tests that start many programs in short runs.
@@ -22,9 +21,8 @@ func notShort(t *testing.T) {
 	}
 }
 
-// Nothing is started from a directory in which others could replace it, or that
-// others could replace; nor is anything stored there. The message names the
-// directory.
+// Nothing is started from a directory in which others could replace it, or that others
+// could replace; nor is anything stored there. The message names the directory.
 func TestBootstrapWhereOthersWrite(t *testing.T) {
 	notShort(t)
 	cache := cacheOf(t, os.Getenv("PATH"))

@@ -13,10 +13,9 @@ import (
 )
 
 const (
-	// beatInterval is how often each end sends a beat, and silenceTimeout is
-	// how long the peer may be silent. On a slow link seconds of data may be
-	// queued ahead of a beat; ssh itself may not notice for hours that a
-	// network is down.
+	// beatInterval is how often each end sends a beat, and silenceTimeout is how long the
+	// peer may be silent. On a slow link seconds of data may be queued ahead of a beat;
+	// ssh itself may not notice for hours that a network is down.
 	beatInterval   = 10 * time.Second
 	silenceTimeout = 90 * time.Second
 	// outputBytes bounds the output in one message.
@@ -311,17 +310,15 @@ func (c *Conversation) hearOutcome(body []byte) error {
 	return err
 }
 
-// Hear waits until the peer ends the conversation, or ctx ends. It ignores all
-// messages except an outcome, and a refusal, which it returns as a
-// RefusedError.
+// Hear waits until the peer ends the conversation, or ctx ends. It ignores all messages
+// except an outcome, and a refusal, which it returns as a RefusedError.
 func (c *Conversation) Hear(ctx context.Context) error {
 	nobody, input := io.Pipe()
 	nobody.Close()
 	return c.HearInput(ctx, input)
 }
 
-// HearInput is Hear that also passes on the input of an audit while it is being
-// read.
+// HearInput is Hear that also passes on the input of an audit while it is being read.
 func (c *Conversation) HearInput(ctx context.Context, input *io.PipeWriter) error {
 	defer context.AfterFunc(ctx, func() { c.conn.Close() })()
 	for {

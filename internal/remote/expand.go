@@ -12,15 +12,13 @@ import (
 	"gdrcp/internal/pattern"
 )
 
-// ErrUnasked is the error for a far end that names files that were not
-// requested.
+// ErrUnasked is the error for a far end that names files that were not requested.
 var ErrUnasked = errors.New("the other host named a file that was not asked for")
 
-// Expand returns the paths that a command line's path stands for on this host:
-// itself if it exists or is not a pattern, otherwise the paths that match it,
-// or itself if none does. As in a shell, a name that begins with a dot matches
-// only a pattern that begins with a dot. A path that begins with ~/ is expanded
-// in home; the results keep the ~/.
+// Expand returns the paths that a command line's path stands for on this host: itself if
+// it exists or is not a pattern, otherwise the paths that match it, or itself if none
+// does. As in a shell, a name that begins with a dot matches only a pattern that begins
+// with a dot. A path that begins with ~/ is expanded in home; the results keep the ~/.
 func Expand(path, home string) ([]string, error) {
 	if !pattern.Is(path) {
 		return []string{path}, nil
@@ -31,8 +29,7 @@ func Expand(path, home string) ([]string, error) {
 	// The part before the first wildcard is kept as written.
 	fixed := path[:1+strings.LastIndexByte(path[:strings.IndexAny(path, "*?[")], '/')]
 	dir := os.DirFS(cmp.Or(AtHome(fixed, home), "."))
-	// A pattern with a trailing slash matches directories; Glob finds nothing
-	// for it.
+	// A pattern with a trailing slash matches directories; Glob finds nothing for it.
 	bare := strings.TrimRight(path[len(fixed):], "/")
 	found, err := fs.Glob(dir, pattern.ForMatch(bare))
 	if err != nil {
@@ -75,9 +72,8 @@ func Believe(path string, names []string) error {
 	return nil
 }
 
-// AtHome replaces a ~ that stands alone or before a slash with the home
-// directory. The user did not write the name of the home directory, so ~ alone
-// means its contents.
+// AtHome replaces a ~ that stands alone or before a slash with the home directory. The
+// user did not write the name of the home directory, so ~ alone means its contents.
 func AtHome(path, home string) string {
 	switch {
 	case path == "~", path == "~/":

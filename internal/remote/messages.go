@@ -23,10 +23,9 @@ import (
 // ignore unknown fields. Both programs have the same protocol version and the
 // same setUpVersion: the banner is checked before the first message.
 const (
-	// setUpVersion is the version of these messages. Since 2 serve describes
-	// the only copy that a far end admits; a far end of version 1 admits any
-	// copy. Since 3 a far end can be asked to read files. Since 4 a destination
-	// can be asked how its copy ended.
+	// setUpVersion is the version of these messages. Since 2 serve describes the only copy
+	// that a far end admits; a far end of version 1 admits any copy. Since 3 a far end can
+	// be asked to read files. Since 4 a destination can be asked how its copy ended.
 	setUpVersion     = 4
 	oneCopyVersion   = 2
 	messageHeadBytes = 5
@@ -80,9 +79,8 @@ type Serve struct {
 // Copy is the only copy that a far end serves. The origin sends it through ssh,
 // because the host that uses the key may be another one.
 type Copy struct {
-	// Push: the far end is the destination, and Dest is the path there, as the
-	// user wrote it. Otherwise the far end has the sources, which are listed in
-	// Serve.
+	// Push: the far end is the destination, and Dest is the path there, as the user wrote
+	// it. Otherwise the far end has the sources, which are listed in Serve.
 	Push bool
 	Dest string
 	// From are the sources of a push by a third host, as the user wrote them. Nil: the
@@ -169,8 +167,7 @@ type refusalFields struct {
 	Class uint8  `json:"class,omitempty"`
 }
 
-// endFields is the end of a copy: its exit code and, for an outcome, the
-// reason.
+// endFields is the end of a copy: its exit code and, for an outcome, the reason.
 type endFields struct {
 	Code int    `json:"code"`
 	Text string `json:"text,omitempty"`

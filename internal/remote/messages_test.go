@@ -211,8 +211,7 @@ func TestOfferThatDoesNotCome(t *testing.T) {
 	}
 }
 
-// A far end that does not read a Run does not block a caller whose context ends
-// either.
+// A far end that does not read a Run does not block a caller whose context ends either.
 func TestRunThatIsNotRead(t *testing.T) {
 	c := converseAt(controlUnread(t), time.Millisecond, silenceTimeout)
 	ended := make(chan error, 1)
@@ -280,8 +279,7 @@ func testSilence(t *testing.T) {
 	}
 }
 
-// TestSecretIsNotPrinted: neither the types that carry a key nor errors print
-// it.
+// TestSecretIsNotPrinted: neither the types that carry a key nor errors print it.
 func TestSecretIsNotPrinted(t *testing.T) {
 	k := newKey(t)
 	if text := fmt.Sprintf("%v %+v %#v", Serve{Key: k}, &Run{Key: k}, k); strings.Contains(text, string(k.Secret.Bytes())) {

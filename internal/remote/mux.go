@@ -129,8 +129,7 @@ func (m *Mux) Dial(ctx context.Context) (net.Conn, error) {
 	return &stream{Stream: s}, nil
 }
 
-// Listen accepts the peer's streams from now on. There can be one listener at a
-// time.
+// Listen accepts the peer's streams from now on. There can be one listener at a time.
 func (m *Mux) Listen() (net.Listener, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

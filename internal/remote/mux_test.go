@@ -70,8 +70,7 @@ func TestStreamsOfAFarEnd(t *testing.T) {
 	}
 }
 
-// Streams that nobody accepts are closed, and so are those of a listener that
-// closes.
+// Streams that nobody accepts are closed, and so are those of a listener that closes.
 func TestStreamsThatNobodyTakes(t *testing.T) {
 	origin, far := muxPair(t)
 	if _, err := origin.Control(t.Context()); err != nil {
@@ -109,8 +108,7 @@ func TestStreamsThatNobodyTakes(t *testing.T) {
 	}
 }
 
-// Unread data of one stream does not block others, and the end of the pipe ends
-// them all.
+// Unread data of one stream does not block others, and the end of the pipe ends them all.
 func TestOneStreamThatIsNotRead(t *testing.T) {
 	origin, far := muxPair(t)
 	l, err := far.Listen()

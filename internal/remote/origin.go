@@ -26,9 +26,8 @@ const defaultPath = "gdrcp"
 type Origin struct {
 	Rsh        []string // the remote shell command, see SplitCommand
 	User, Host string   // User may be empty
-	// RemotePath names the program there; if it is empty, defaultPath is used.
-	// The remote shell evaluates it, so it may be more than a path, like
-	// rsync's --rsync-path.
+	// RemotePath names the program there; if it is empty, defaultPath is used. The remote
+	// shell evaluates it, so it may be more than a path, like rsync's --rsync-path.
 	RemotePath string
 	// Protocol is the version that the far end must speak, and Version is this
 	// program's version text.
@@ -144,8 +143,7 @@ func (o *Origin) diagnose(s *silence) error {
 // exitUnknownCommand is the exit code of a gdrcp without the far-end command.
 const exitUnknownCommand = 2
 
-// Failure returns the reason why the link has ended, in one line; nil while it
-// is up.
+// Failure returns the reason why the link has ended, in one line; nil while it is up.
 func (l *Link) Failure() error {
 	select {
 	case <-l.Mux.Done():

@@ -59,8 +59,7 @@ func testFarEnd(args []string) int {
 	}
 	exe, _ := os.Executable()
 	exe = cmp.Or(os.Getenv(scriptEnv), exe)
-	// The origin may close the pipe after it has read the offer, before Offer
-	// returns.
+	// The origin may close the pipe after it has read the offer, before Offer returns.
 	_ = c.Offer(&Offer{Home: exe, Expanded: make([][]string, len(wish.Serve.Sources))})
 	_ = c.Hear(context.Background())
 	return 0
@@ -325,8 +324,7 @@ func TestBootstrapThatEnds(t *testing.T) {
 	}
 }
 
-// toolsWithout returns a PATH with all the tools that the scripts need except
-// one.
+// toolsWithout returns a PATH with all the tools that the scripts need except one.
 func toolsWithout(t *testing.T, left string) string {
 	t.Helper()
 	dir := t.TempDir()

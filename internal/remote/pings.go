@@ -16,10 +16,9 @@ const (
 	frameOfPing    = 2
 )
 
-// noPings is a pipe that fails when the peer sends a ping, which gdrcp never
-// does. yamux answers each ping in a goroutine of its own, which blocks while
-// the pipe accepts no data, so a far end that reads nothing could fill this
-// end's memory.
+// noPings is a pipe that fails when the peer sends a ping, which gdrcp never does. yamux
+// answers each ping in a goroutine of its own, which blocks while the pipe accepts no
+// data, so a far end that reads nothing could fill this end's memory.
 type noPings struct {
 	io.ReadWriteCloser
 	head [frameHeadBytes]byte

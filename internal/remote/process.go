@@ -13,9 +13,8 @@ import (
 )
 
 const (
-	// leaveTimeout is how long gdrcp waits for the remote shell command to end
-	// after its stdin has ended, and how long the command may take to end on
-	// SIGTERM.
+	// leaveTimeout is how long gdrcp waits for the remote shell command to end after its
+	// stdin has ended, and how long the command may take to end on SIGTERM.
 	leaveTimeout = 3 * time.Second
 	// endTimeout is the longest wait between the end of a command and that of
 	// its pipe, in either order.
@@ -55,9 +54,8 @@ type process struct {
 	err   error // of Wait, once ended
 }
 
-// start runs the command. Its standard error goes to stderr. The command
-// remains in this process group, so that it can ask for a password, and ^C ends
-// it too.
+// start runs the command. Its standard error goes to stderr. The command remains in this
+// process group, so that it can ask for a password, and ^C ends it too.
 func (c *Command) start(stderr io.Writer) (*process, error) {
 	theirs, stdin, err := os.Pipe()
 	if err != nil {

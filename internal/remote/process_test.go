@@ -62,9 +62,8 @@ func TestAbortOfAStubbornCommand(t *testing.T) {
 	}
 }
 
-// lingering connects to a far end through a remote shell command that continues
-// after the far end has ended, as an ssh master does for other sessions, until
-// the file stop exists.
+// lingering connects to a far end through a remote shell command that continues after the
+// far end has ended, as an ssh master does for other sessions, until the file stop exists.
 func lingering(t *testing.T) (link *Link, stop string) {
 	t.Helper()
 	dir := t.TempDir()

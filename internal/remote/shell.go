@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// SplitCommand splits the command in --rsh as rsync does (rsync(1), --rsh):
-// spaces separate words, single and double quotes preserve spaces, and a
-// doubled quote inside quotes of its kind stands for itself. A backslash is an
-// ordinary character.
+// SplitCommand splits the command in --rsh as rsync does (rsync(1), --rsh): spaces
+// separate words, single and double quotes preserve spaces, and a doubled quote inside
+// quotes of its kind stands for itself. A backslash is an ordinary character.
 func SplitCommand(s string) ([]string, error) {
 	var words []string
 	var word strings.Builder
@@ -61,9 +60,8 @@ func quoted(s string, quote byte) (length int, text string, closed bool) {
 	return 0, "", false
 }
 
-// shellQuote quotes s as one word for any shell. s must contain no single quote
-// and no newline: there is no way to quote those that csh and other shells have
-// in common.
+// shellQuote quotes s as one word for any shell. s must contain no single quote and no
+// newline: there is no way to quote those that csh and other shells have in common.
 func shellQuote(s string) string { return "'" + s + "'" }
 
 // shellCharacters are the characters that ssh(1) refuses in hosts and users,

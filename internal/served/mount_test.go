@@ -28,8 +28,7 @@ func bind(t *testing.T, from, to string) {
 	})
 }
 
-// The location of a directory does not depend on the mount through which it is
-// reached.
+// The location of a directory does not depend on the mount through which it is reached.
 func TestBindMounts(t *testing.T) {
 	dir := tree(t, map[string]string{"data/b@": "DIR/out", "data/c/name": "C", "out/name": "O", "data/key": ""})
 	bind(t, dir+"/data", dir+"/outer")

@@ -70,10 +70,9 @@ func below(p, dir string) (rest string, ok bool) {
 	return strings.CutPrefix(p, dir+"/")
 }
 
-// above lists a directory, given by its descriptor, and all its parents, up to
-// the root of this process. It does so for each mount that shows the directory,
-// first for the one through which it was reached. At the root of a mount it
-// continues at the mount point.
+// above lists a directory, given by its descriptor, and all its parents, up to the root of
+// this process. It does so for each mount that shows the directory, first for the one
+// through which it was reached. At the root of a mount it continues at the mount point.
 func (m mounts) above(dir int) ([]place, error) {
 	c := climb{mounts: m, met: make(map[place]bool)}
 	err := c.up(dir)

@@ -31,9 +31,8 @@ type Dir struct {
 	err   error
 }
 
-// Open returns the directory for one session, which closes it. It does not
-// resolve the path again. If no directory is held, the error is a *fs.PathError
-// with the reason.
+// Open returns the directory for one session, which closes it. It does not resolve the
+// path again. If no directory is held, the error is a *fs.PathError with the reason.
 func (d *Dir) Open() (*os.Root, error) {
 	if d.err != nil {
 		return nil, d.err
@@ -63,9 +62,8 @@ type entry struct {
 	dir      *Dir
 	writable bool
 	key      string // the first key for it, or the first that may write to it
-	// Used while a set is made: links has the parents of each directory that
-	// contained a link on the path, and above has the parents of the directory
-	// itself.
+	// Used while a set is made: links has the parents of each directory that contained a
+	// link on the path, and above has the parents of the directory itself.
 	links [][]place
 	above []place
 }
@@ -85,13 +83,12 @@ type Nested struct {
 	OuterKey, OuterPath string
 }
 
-// Hold opens the wanted directories. If one cannot be opened, its Dir has the
-// error, and the others are open. before is the current set, or nil: Hold takes
-// over a directory that before holds for the same path, and follows no link
-// below a directory that before, or an earlier set, had open for writing. If
-// this process or the machine has run out of descriptors or memory, Hold
-// returns that error, which is not the fault of a directory. Hold may block on
-// file systems. The caller closes the set.
+// Hold opens the wanted directories. If one cannot be opened, its Dir has the error, and
+// the others are open. before is the current set, or nil: Hold takes over a directory that
+// before holds for the same path, and follows no link below a directory that before, or an
+// earlier set, had open for writing. If this process or the machine has run out of
+// descriptors or memory, Hold returns that error, which is not the fault of a directory.
+// Hold may block on file systems. The caller closes the set.
 func Hold(wanted []Want, before *Set) (*Set, error) {
 	mounts, err := mountsHere()
 	if err != nil {
@@ -269,9 +266,8 @@ func (s *Set) findNested() {
 	}
 }
 
-// heldAs returns the Dir by which the set, which may be nil, holds the
-// directory that e has found at its path. It returns nil if the set holds none,
-// or another one.
+// heldAs returns the Dir by which the set, which may be nil, holds the directory that e
+// has found at its path. It returns nil if the set holds none, or another one.
 func (s *Set) heldAs(e *entry) *Dir {
 	if s == nil || e.dir.err != nil {
 		return nil

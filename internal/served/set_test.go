@@ -14,9 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tree creates files (content by path; "name/" is a directory and "name@" a
-// link whose target is the content) in a new directory. DIR stands for that
-// directory.
+// tree creates files (content by path; "name/" is a directory and "name@" a link whose
+// target is the content) in a new directory. DIR stands for that directory.
 func tree(t *testing.T, files map[string]string) (dir string) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -47,8 +46,7 @@ func add(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// wants parses "rw PATH" and "ro PATH", below dir; the key is named like the
-// path.
+// wants parses "rw PATH" and "ro PATH", below dir; the key is named like the path.
 func wants(dir string, lines ...string) (all []Want) {
 	for _, line := range lines {
 		rights, path, _ := strings.Cut(line, " ")
@@ -295,9 +293,8 @@ func TestNested(t *testing.T) {
 	}
 }
 
-// Many directories leave no descriptors for sessions: that is reported
-// immediately. limitDescriptors sets the limit of open files until the test
-// ends.
+// Many directories leave no descriptors for sessions: that is reported immediately.
+// limitDescriptors sets the limit of open files until the test ends.
 func limitDescriptors(t *testing.T, most uint64) {
 	t.Helper()
 	var was unix.Rlimit
@@ -361,8 +358,7 @@ func TestHoldAnewWithFewDescriptors(t *testing.T) {
 	}
 }
 
-// Files with secrets are neither below a served directory nor reached through
-// one.
+// Files with secrets are neither below a served directory nor reached through one.
 func TestGuard(t *testing.T) {
 	files := map[string]string{
 		"a/b/x": "", "etc/x": "", "etc/y": "", "a/up@": "DIR/etc/x", "link@": "a/b/x", "dir@": "a/b", "b/x": "", "far@": "a/../etc/x",

@@ -33,9 +33,8 @@ type way struct {
 	at    int // descriptor of the place reached so far
 	ahead []step
 	links int
-	// look is called for each name, with the directory in which it is looked
-	// up, and whether it is a link that will be followed. Its error ends the
-	// walk.
+	// look is called for each name, with the directory in which it is looked up, and
+	// whether it is a link that will be followed. Its error ends the walk.
 	look func(dir int, link bool) error
 }
 

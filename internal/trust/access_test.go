@@ -257,8 +257,7 @@ func TestAppendAccessAtOnce(t *testing.T) {
 	}
 }
 
-// An access file that parses is written back the same, and no line causes a
-// panic.
+// An access file that parses is written back the same, and no line causes a panic.
 func FuzzAccess(f *testing.F) {
 	_, secret := testSecret(1)
 	f.Add("# x\na " + secret + " rw /d\nb " + secret + " ro \"/d e\" max-sessions=3 rate=5M # yes\n")

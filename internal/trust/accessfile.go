@@ -46,14 +46,13 @@ const (
 // ErrUnsynced: an access file has the key, but may lose it if the host crashes.
 var ErrUnsynced = errors.New("the key was added, but may not be on the disk yet")
 
-// AppendAccess adds a key to an access file, or creates the file, readable only
-// for its owner. A new file belongs to this user; an existing file keeps its
-// owner, and root may add to it. A reader sees either the whole old file or the
-// whole new one. If several processes add keys concurrently, no key is lost:
-// each process waits for the others until ctx ends, at most 10 s. A file that
-// is invalid, that already has the key, or that is a dangling link is not
-// changed, and AppendAccess returns an error. After ErrUnsynced the file has
-// the key.
+// AppendAccess adds a key to an access file, or creates the file, readable only for its
+// owner. A new file belongs to this user; an existing file keeps its owner, and root may
+// add to it. A reader sees either the whole old file or the whole new one. If several
+// processes add keys concurrently, no key is lost: each process waits for the others until
+// ctx ends, at most 10 s. A file that is invalid, that already has the key, or that is a
+// dangling link is not changed, and AppendAccess returns an error. After ErrUnsynced the
+// file has the key.
 func AppendAccess(ctx context.Context, path string, p Permit) error {
 	if err := p.Check(); err != nil {
 		return err
@@ -98,10 +97,9 @@ func resolve(path string) (string, error) {
 	return filepath.Join(dir, filepath.Base(path)), err
 }
 
-// lockAccess opens the file, or creates an empty one, and waits until no other
-// process adds to it. The lock is on the file that has the name: if the file
-// was replaced during the wait, lockAccess waits for the new file. path is
-// resolved.
+// lockAccess opens the file, or creates an empty one, and waits until no other process
+// adds to it. The lock is on the file that has the name: if the file was replaced during
+// the wait, lockAccess waits for the new file. path is resolved.
 func lockAccess(ctx context.Context, path string) (*os.File, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockPatience,
 		fmt.Errorf("%s has been locked by another process for %s", strconv.Quote(path), lockPatience))

@@ -12,9 +12,8 @@ import (
 // the messages were modified.
 var ErrRefused = errors.New("the key was refused")
 
-// Lengths of the two messages of a handshake, without the key's name: an
-// ephemeral key and a tag (Noise, section 7.3: e, then an empty sealed
-// payload).
+// Lengths of the two messages of a handshake, without the key's name: an ephemeral key and
+// a tag (Noise, section 7.3: e, then an empty sealed payload).
 const (
 	handshakeBytes = 32 + 16
 	// MaxOpeningBytes bounds the first message, with a length and a name.
@@ -65,15 +64,13 @@ func (o *Opening) Finish(answer []byte) (*Session, error) {
 	return newSession(true, toPeer, fromPeer, o.state.ChannelBinding())
 }
 
-// Answer is the server's half: it processes a client's first message and
-// creates the second. Only the first message that a client seals with the
-// Session proves that it has the key: the handshake's first message may be a
-// recording.
+// Answer is the server's half: it processes a client's first message and creates the
+// second. Only the first message that a client seals with the Session proves that it has
+// the key: the handshake's first message may be a recording.
 //
-// find returns the secret of a name. For an unknown name it always returns the
-// same secret, which nobody has: Answer does the same work with it and takes as
-// long, so that names cannot be probed. The error wraps ErrRefused, with
-// details for the log.
+// find returns the secret of a name. For an unknown name it always returns the same
+// secret, which nobody has: Answer does the same work with it and takes as long, so that
+// names cannot be probed. The error wraps ErrRefused, with details for the log.
 func Answer(message, prologue []byte, find func(id string) (Secret, bool)) (id string, answer []byte, s *Session, err error) {
 	if len(message) == 0 || len(message) > MaxOpeningBytes || len(message) != 1+int(message[0])+handshakeBytes {
 		return "", nil, nil, fmt.Errorf("%w: a first message of %d bytes", ErrRefused, len(message))

@@ -14,11 +14,10 @@ var ErrBadKey = errors.New("bad key")
 // SecretBytes is the length of a secret.
 const SecretBytes = 32
 
-// Secret is known only to the two ends of a copy. No formatting prints it. For
-// an unexported field fmt calls no methods, and prints the values that it
-// finds, but it follows at most one pointer there; therefore the bytes are
-// behind two pointers. Secrets with the same bytes are equal. The zero Secret
-// is all zeros, which no key has.
+// Secret is known only to the two ends of a copy. No formatting prints it. For an
+// unexported field fmt calls no methods, and prints the values that it finds, but it
+// follows at most one pointer there; therefore the bytes are behind two pointers. Secrets
+// with the same bytes are equal. The zero Secret is all zeros, which no key has.
 type Secret struct {
 	bytes unique.Handle[unique.Handle[[SecretBytes]byte]]
 }

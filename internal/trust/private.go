@@ -14,8 +14,7 @@ import (
 // owner may read or write, or that has the wrong owner.
 var ErrPermissive = errors.New("others may read or write a file with secrets")
 
-// PermissiveError describes the problem with such a file. It is an
-// ErrPermissive.
+// PermissiveError describes the problem with such a file. It is an ErrPermissive.
 type PermissiveError struct {
 	Path string
 	Mode fs.FileMode // permission bits
@@ -50,8 +49,7 @@ const (
 	// trusted are the effective user and root, because the owner of the file
 	// controls what this process does.
 	trusted owners = iota
-	// anybody: root inspects a file of any user, or adds to it, on their
-	// behalf.
+	// anybody: root inspects a file of any user, or adds to it, on their behalf.
 	anybody
 )
 

@@ -20,9 +20,8 @@ const (
 	SealBytes = counterBytes + TagBytes
 )
 
-// Sealer seals messages of one direction of one queue pair. Each has its own
-// number, so that no two messages have the same nonce. It is not safe for
-// concurrent use.
+// Sealer seals messages of one direction of one queue pair. Each has its own number, so
+// that no two messages have the same nonce. It is not safe for concurrent use.
 type Sealer struct {
 	aead  cipher.AEAD
 	used  uint64
@@ -72,11 +71,10 @@ type Chunks struct {
 	used            atomic.Uint64
 }
 
-// SealPayload encrypts b in place. b must have a capacity of TagBytes more,
-// which are overwritten. The number and the tag must be sent to the peer in the
-// chunk's header, whose own seal protects them. Every call uses another number,
-// so that no two payloads of a session share a nonce, not even those of a chunk
-// that is sent again.
+// SealPayload encrypts b in place. b must have a capacity of TagBytes more, which are
+// overwritten. The number and the tag must be sent to the peer in the chunk's header,
+// whose own seal protects them. Every call uses another number, so that no two payloads of
+// a session share a nonce, not even those of a chunk that is sent again.
 func (c *Chunks) SealPayload(b []byte) (number uint64, tag [TagBytes]byte) {
 	number = c.used.Add(1)
 	var nonce [nonceBytes]byte

@@ -38,8 +38,7 @@ func TestMessagesAreTakenOnceAndInOrder(t *testing.T) {
 	}
 }
 
-// TestSealsOfOneUseFitNoOther: seals are bound to the direction, the lane, and
-// the use.
+// TestSealsOfOneUseFitNoOther: seals are bound to the direction, the lane, and the use.
 func TestSealsOfOneUseFitNoOther(t *testing.T) {
 	c, s := sessions(t)
 	lane := trust.Lane{QP: 1}

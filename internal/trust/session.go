@@ -80,8 +80,7 @@ func (s *Session) Admits(l Lane, token [TokenBytes]byte) bool {
 	return subtle.ConstantTimeCompare(own[:], token[:]) == 1
 }
 
-// Door returns the seals for the messages that follow the handshake on its
-// queue pair.
+// Door returns the seals for the messages that follow the handshake on its queue pair.
 func (s *Session) Door() (*Sealer, *Opener) { return s.pair("door", nil) }
 
 // Messages returns the seals of a lane's messages.

@@ -22,8 +22,7 @@ var closeCases = []testCase{
 	{"ConnAfterConn", testConnAfterConn},
 }
 
-// testPeerClosed checks that data sent before Close arrives, followed by one
-// Closed.
+// testPeerClosed checks that data sent before Close arrives, followed by one Closed.
 func testPeerClosed(t *testing.T, s *suite) {
 	p := s.pair(t, s.layout())
 	const messages = 5

@@ -137,9 +137,8 @@ func testWritesFromLocalRead(t *testing.T, s *suite) {
 	}
 }
 
-// testChunkWithHeader posts the work requests of a chunk in the engine: a
-// header, then the payload as a list of Writes of which the last carries the
-// immediate.
+// testChunkWithHeader posts the work requests of a chunk in the engine: a header, then the
+// payload as a list of Writes of which the last carries the immediate.
 func testChunkWithHeader(t *testing.T, s *suite) {
 	p := s.pair(t, s.layout())
 	const headerBytes, payloadAt, pieceBytes, slots = 200, 4096, 8192, 3
@@ -296,9 +295,8 @@ func testManyReadsBothWays(t *testing.T, s *suite) {
 	}
 	post(p.a, p.b)
 	if p.a.rail.Device().Transport == rdma.IWARP {
-		// Soft-iWARP's driver (Linux 6.12) may hang, with the last Reads of
-		// both ends unanswered, if both have more Reads in flight than it
-		// allows.
+		// Soft-iWARP's driver (Linux 6.12) may hang, with the last Reads of both ends
+		// unanswered, if both have more Reads in flight than it allows.
 		check(p.a, p.b)
 		post(p.b, p.a)
 	} else {
@@ -308,8 +306,7 @@ func testManyReadsBothWays(t *testing.T, s *suite) {
 	check(p.b, p.a)
 }
 
-// testBothDirections has more data in flight in both directions than the
-// buffers hold.
+// testBothDirections has more data in flight in both directions than the buffers hold.
 func testBothDirections(t *testing.T, s *suite) {
 	l := s.layout()
 	n := min(4<<20, s.WriteBytes/4)

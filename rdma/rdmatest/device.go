@@ -96,8 +96,7 @@ func (e *side) register(b DeviceBuffer, offset, n int, access rdma.Access) rdma.
 	return mr
 }
 
-// part describes part of a buffer. closeExport closes the descriptor that part
-// took.
+// part describes part of a buffer. closeExport closes the descriptor that part took.
 func part(t testing.TB, b DeviceBuffer, offset, n int) rdma.Region {
 	t.Helper()
 	return rdma.Region{Addr: b.Addr() + uint64(offset), Len: n, DMABufFD: b.Export(t), DMABufOffset: uint64(offset)}

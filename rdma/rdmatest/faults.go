@@ -13,11 +13,10 @@ import (
 // injects none. The functions are called concurrently, and may block only for
 // less time than either end may be silent.
 type Faults struct {
-	// Corrupt decides whether one bit of a Write, WriteImm or Send is flipped
-	// on the way, and returns the offset of its byte. The source never changes:
-	// a corrupted copy is sent. Corrupt is not called for Reads or for work
-	// requests without bytes. Device memory cannot be copied, so corrupting it
-	// makes Post fail.
+	// Corrupt decides whether one bit of a Write, WriteImm or Send is flipped on the way,
+	// and returns the offset of its byte. The source never changes: a corrupted copy is
+	// sent. Corrupt is not called for Reads or for work requests without bytes. Device
+	// memory cannot be copied, so corrupting it makes Post fail.
 	Corrupt func(Posted) (offset int, yes bool)
 	// Drop ends the Conn instead of posting, as if the peer had died: this end
 	// gets Closed with rdma.ErrDisconnected, and the other end loses its peer

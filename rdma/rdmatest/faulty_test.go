@@ -216,8 +216,7 @@ func TestLoopbacksAreNotCounted(t *testing.T) {
 // provider is broken.
 const brokenEnv = "GDRCP_RDMATEST_BROKEN"
 
-// brokenWays are providers that must fail the suite, and the cases that must
-// detect them.
+// brokenWays are providers that must fail the suite, and the cases that must detect them.
 var brokenWays = map[string]struct {
 	faults  Faults
 	catches []string

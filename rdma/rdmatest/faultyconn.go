@@ -126,8 +126,7 @@ func (c *faultyConn) prepare(wr *rdma.WR, v *verdict) error {
 	return nil
 }
 
-// swallow accepts a work request on a stalled Conn, and refuses one on a dead
-// Conn.
+// swallow accepts a work request on a stalled Conn, and refuses one on a dead Conn.
 func (c *faultyConn) swallow() (yes bool, err error) {
 	c.rail.mu.Lock()
 	defer c.rail.mu.Unlock()
@@ -186,8 +185,7 @@ func (c *faultyConn) LastHeard() time.Time {
 	return c.Conn.LastHeard()
 }
 
-// Close closes the wrapped Conn and drops the completions that are still held
-// back.
+// Close closes the wrapped Conn and drops the completions that are still held back.
 func (c *faultyConn) Close() error {
 	c.rail.mu.Lock()
 	c.closed, c.silent = true, true

@@ -135,16 +135,14 @@ func (r *faultyRail) Wait(ctx context.Context, out []rdma.Completion) (int, erro
 		}
 		got, err := r.waitInner(ctx, inner, next)
 		r.hold(inner[:got])
-		// If this rail is itself wrapped, the outer faults wake its Wait in the
-		// same way.
+		// If this rail is itself wrapped, the outer faults wake its Wait in the same way.
 		if err != nil && (ctx.Err() != nil || !errors.Is(err, errWoken)) {
 			return 0, err
 		}
 	}
 }
 
-// waitInner waits for the wrapped rail, for a wake, or until next, unless it is
-// zero.
+// waitInner waits for the wrapped rail, for a wake, or until next, unless it is zero.
 func (r *faultyRail) waitInner(ctx context.Context, inner []rdma.Completion, next time.Time) (int, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -162,8 +160,7 @@ func (r *faultyRail) waitInner(ctx context.Context, inner []rdma.Completion, nex
 	return r.Rail.Wait(ctx, inner)
 }
 
-// wake ends the wrapped rail's current Wait, or its next one. The caller holds
-// r.mu.
+// wake ends the wrapped rail's current Wait, or its next one. The caller holds r.mu.
 func (r *faultyRail) wake() {
 	r.woken = true
 	if r.cancelWait != nil {

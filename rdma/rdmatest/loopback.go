@@ -110,9 +110,8 @@ func (e *loopSide) checkLone() {
 	}
 }
 
-// testLoopbackBesideConns checks that a Loopback can be made while another
-// goroutine is in Wait, does not take the place of another Conn, and does not
-// disturb others.
+// testLoopbackBesideConns checks that a Loopback can be made while another goroutine is in
+// Wait, does not take the place of another Conn, and does not disturb others.
 func testLoopbackBesideConns(t *testing.T, s *suite) {
 	l := s.layout()
 	l.cfg.Conns, l.cfg.Loopbacks = 1, 1
@@ -252,8 +251,7 @@ func testLoopbackCloseWhileBusy(t *testing.T, s *suite) {
 	}
 }
 
-// testLoopbackLimit makes as many Loopbacks as the rail allows, in addition to
-// its Conns.
+// testLoopbackLimit makes as many Loopbacks as the rail allows, in addition to its Conns.
 func testLoopbackLimit(t *testing.T, s *suite) {
 	e := s.loopback(t, 2, allAccess, allAccess)
 	second := e.loop(t)

@@ -164,8 +164,7 @@ func (p *pair) connect(t testing.TB) (dialled, accepted rdma.Conn) {
 	return dialled, got.conn
 }
 
-// greet exchanges a message and drops its completions. It leaves both send
-// queues empty.
+// greet exchanges a message and drops its completions. It leaves both send queues empty.
 func (p *pair) greet(dialled, accepted rdma.Conn) {
 	p.a.t.Helper()
 	hello := send([]byte("hello"))
@@ -194,8 +193,7 @@ func (e *side) of(c rdma.Conn) *history {
 // got returns the history of the first Conn.
 func (e *side) got() *history { return e.of(e.conn) }
 
-// post posts to the first Conn, and fails the test unless every work request is
-// accepted.
+// post posts to the first Conn, and fails the test unless every work request is accepted.
 func (e *side) post(wrs ...rdma.WR) {
 	e.t.Helper()
 	e.postTo(e.conn, wrs...)

@@ -34,9 +34,8 @@ const childEnv = "GDRCP_RDMATEST_CHILD"
 // childMemBytes is how much memory the second process registers.
 const childMemBytes = 1 << 20
 
-// Main runs the tests of a test binary. If the suite started the binary as its
-// second process, Main runs that process's part instead. It returns the exit
-// code.
+// Main runs the tests of a test binary. If the suite started the binary as its second
+// process, Main runs that process's part instead. It returns the exit code.
 func Main(m *testing.M, providers ...rdma.Provider) int {
 	role, ok := os.LookupEnv(childEnv)
 	if !ok {
@@ -145,8 +144,7 @@ type child struct {
 	finished chan error
 }
 
-// remoteMemory is an MR of another process, known by the key and address that
-// it sent.
+// remoteMemory is an MR of another process, known by the key and address that it sent.
 type remoteMemory struct {
 	addr uint64
 	rkey uint32

@@ -10,10 +10,9 @@
 //		rdmatest.Run(t, rdmatest.Config{Provider: tcp.New(), Device: "tcp", …})
 //	}
 //
-// Both ends are in the test's process, on two rails, except in the cases with a
-// second process. Memory is mapped, never on the Go heap. Every case also
-// checks that it leaks no goroutine, file descriptor, device mapping or pinned
-// memory.
+// Both ends are in the test's process, on two rails, except in the cases with a second
+// process. Memory is mapped, never on the Go heap. Every case also checks that it leaks no
+// goroutine, file descriptor, device mapping or pinned memory.
 package rdmatest
 
 import (
@@ -51,18 +50,16 @@ type Config struct {
 	// TimeFactorEnv, or else 1. For limits it is at least MachineFactor.
 	TimeFactor float64
 
-	// ImmKind is the kind that Conn.ImmKind must return without ForceImmSend;
-	// ImmUnknown accepts either. Devices differ: siw has no RDMA Write with
-	// immediate.
+	// ImmKind is the kind that Conn.ImmKind must return without ForceImmSend; ImmUnknown
+	// accepts either. Devices differ: siw has no RDMA Write with immediate.
 	ImmKind rdma.ImmKind
 	// AccessTold is the set of ends that must get ErrAccess when an access was
 	// refused. Providers differ: the Conn dies at both ends, but with verbs the
 	// responder may see only a disconnect, and with iWARP so may the initiator.
 	AccessTold AccessTold
-	// StoppedPeerTakesWrites: a device continues to serve remote Writes while
-	// its process is stopped, so the send queue does not fill up, and
-	// completions count as signs of life. This is true of verbs, not of
-	// sockets.
+	// StoppedPeerTakesWrites: a device continues to serve remote Writes while its process
+	// is stopped, so the send queue does not fill up, and completions count as signs of
+	// life. This is true of verbs, not of sockets.
 	StoppedPeerTakesWrites bool
 	// ReadsUnchecked: the device serves Reads of regions without RemoteRead.
 	// This is a defect: siw's kernel driver checks only the right to write, as
@@ -73,9 +70,8 @@ type Config struct {
 	// up the region before it copies a packet's data, and does not wait for
 	// that copy when the region is deregistered.
 	LandsLate time.Duration
-	// OneProcess: the provider reaches no other process, so the cases with a
-	// second process are skipped. This is true of a provider that runs over a
-	// pipe.
+	// OneProcess: the provider reaches no other process, so the cases with a second
+	// process are skipped. This is true of a provider that runs over a pipe.
 	OneProcess bool
 }
 
@@ -129,8 +125,7 @@ func newSuite(t *testing.T, cfg Config) *suite {
 }
 
 func (s *suite) run(t *testing.T, groups ...[]testCase) {
-	// Objects that are made once per process, such as a loaded library, are not
-	// leaks.
+	// Objects that are made once per process, such as a loaded library, are not leaks.
 	t.Run("WarmUp", func(t *testing.T) { testGreeting(t, s) })
 	for _, group := range groups {
 		for _, c := range group {

@@ -191,9 +191,8 @@ func BenchmarkSend(b *testing.B) {
 	}
 }
 
-// BenchmarkBareLoop is the baseline for BenchmarkWriteImm: one goroutine writes
-// a header and a chunk from one of 16 slots with writev, the other reads it
-// into one of 16.
+// BenchmarkBareLoop is the baseline for BenchmarkWriteImm: one goroutine writes a header
+// and a chunk from one of 16 slots with writev, the other reads it into one of 16.
 func BenchmarkBareLoop(b *testing.B) {
 	for _, kib := range []int{64, 1024} {
 		b.Run(fmt.Sprintf("%dKiB", kib), func(b *testing.B) { benchmarkBare(b, kib<<10, 16) })

@@ -43,8 +43,7 @@ type conn struct {
 	writing []*region
 	// err is the reason why the Conn is dead, nil while it is alive.
 	err error
-	// sendErr is why the writer ended. It is used only if there is no better
-	// reason.
+	// sendErr is why the writer ended. It is used only if there is no better reason.
 	sendErr error
 	// leaving: the writer must send a Goodbye with code farewell and end, and
 	// the reader must read the stream to its end.
@@ -111,8 +110,7 @@ func unmap(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 }
 
-// start starts the Conn's goroutines, which run until Close or the Conn's
-// death.
+// start starts the Conn's goroutines, which run until Close or the Conn's death.
 func (c *conn) start() {
 	c.loops.Store(2)
 	go c.readLoop()
@@ -174,8 +172,7 @@ func (c *conn) post(wrs []rdma.WR) (int, error) {
 	return len(wrs), nil
 }
 
-// check returns an error if a work request is invalid locally. The Conn remains
-// usable.
+// check returns an error if a work request is invalid locally. The Conn remains usable.
 func (c *conn) check(wr *rdma.WR) (*region, error) {
 	if c.role == near && (wr.Op == rdma.OpSend || wr.Op == rdma.OpWriteImm) {
 		return nil, fmt.Errorf("a loopback connection delivers no messages and no immediates: %w", rdma.ErrUnsupported)
@@ -264,12 +261,11 @@ func (c *conn) leavingNow() bool {
 	return c.leaving
 }
 
-// Close sends the posted work requests and a Goodbye within flushTimeout, waits
-// up to lingerTimeout for the peer to end its side, and waits for the
-// goroutines. Both timeouts are longer if the peer has been active recently,
-// and are extended, up to leaveTimeout, while the peer accepts bytes. A Conn
-// that never sent anything has nothing to lose, and is closed immediately: a
-// refused peer must not hold a socket any longer.
+// Close sends the posted work requests and a Goodbye within flushTimeout, waits up to
+// lingerTimeout for the peer to end its side, and waits for the goroutines. Both timeouts
+// are longer if the peer has been active recently, and are extended, up to leaveTimeout,
+// while the peer accepts bytes. A Conn that never sent anything has nothing to lose, and
+// is closed immediately: a refused peer must not hold a socket any longer.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	c.userClosed = true

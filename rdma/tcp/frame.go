@@ -32,10 +32,9 @@ const (
 	opGoodbye                    // the last frame of its sender
 )
 
-// maxReads is how many unanswered ReadReqs one end may have. It is a constant
-// of the protocol, so that the responder needs room for no more, and its reader
-// never has to wait for its writer, which would deadlock two ends that both
-// read a lot.
+// maxReads is how many unanswered ReadReqs one end may have. It is a constant of the
+// protocol, so that the responder needs room for no more, and its reader never has to wait
+// for its writer, which would deadlock two ends that both read a lot.
 const maxReads = 64
 
 // The codes of a Goodbye.

@@ -93,8 +93,7 @@ func (v *victim) untouched(t *testing.T) {
 	}
 }
 
-// goodbye returns the code of the Goodbye that the victim sends after its other
-// frames.
+// goodbye returns the code of the Goodbye that the victim sends after its other frames.
 func (v *victim) goodbye(t *testing.T) uint32 {
 	t.Helper()
 	all, err := io.ReadAll(v.raw)
@@ -162,8 +161,7 @@ func TestHostileFrames(t *testing.T) {
 			return b
 		}, byeProtocol},
 		{"TooManyReads", all, func(k uint32, a uint64) []byte {
-			// The answers do not fit into the socket's buffers, so they pile
-			// up.
+			// The answers do not fit into the socket's buffers, so they pile up.
 			var all []byte
 			for range 100 * maxReads {
 				all = append(all, encoded(frame{op: opReadReq, lengthBytes: victimBytes, rkey: k, addr: a})...)
@@ -372,8 +370,7 @@ func FuzzStream(f *testing.F) {
 	})
 }
 
-// FuzzPreface: every preface that decodes is within bounds and encodes to the
-// same bytes.
+// FuzzPreface: every preface that decodes is within bounds and encodes to the same bytes.
 func FuzzPreface(f *testing.F) {
 	good := encodePreface([]byte("private"))
 	f.Add(good[:])

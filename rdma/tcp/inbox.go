@@ -16,8 +16,7 @@ type inbox struct {
 	buf  [inboxBytes]byte
 	r, w int // buf[r:w] is read but not yet consumed
 	born time.Time
-	// heardNs is when bytes last arrived, in ns of the monotonic clock since
-	// born.
+	// heardNs is when bytes last arrived, in ns of the monotonic clock since born.
 	heardNs atomic.Int64
 }
 

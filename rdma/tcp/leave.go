@@ -6,22 +6,20 @@ const (
 	// flushTimeout bounds the time in which a leaving Conn sends its posted
 	// work requests and its Goodbye.
 	flushTimeout = 200 * time.Millisecond
-	// lingerTimeout is how long a leaving Conn waits for the peer to end the
-	// stream. If a socket is closed while it has unread bytes, or before the
-	// peer's last bytes arrive, the kernel resets the connection and drops the
-	// bytes that it has not sent yet.
+	// lingerTimeout is how long a leaving Conn waits for the peer to end the stream. If a
+	// socket is closed while it has unread bytes, or before the peer's last bytes arrive,
+	// the kernel resets the connection and drops the bytes that it has not sent yet.
 	lingerTimeout = 300 * time.Millisecond
 	// leaveTimeout replaces both while the peer's kernel accepts bytes: on a
 	// slow link the Goodbye waits for everything that was posted before it.
 	leaveTimeout = 5 * time.Second
 	// leaveCheck is how often the Conn checks whether the peer accepts bytes.
 	leaveCheck = 50 * time.Millisecond
-	// heardLately is the time within which a peer's kernel must have
-	// acknowledged something for the peer to count as alive. Close then waits
-	// through its pauses: after a lost packet TCP sends nothing for a
-	// retransmission timeout of 200 ms or more (RFC 6298, Linux's minimum), and
-	// a busy peer may take that long to read. resends is the number of such
-	// timeouts.
+	// heardLately is the time within which a peer's kernel must have acknowledged
+	// something for the peer to count as alive. Close then waits through its pauses: after
+	// a lost packet TCP sends nothing for a retransmission timeout of 200 ms or more (RFC
+	// 6298, Linux's minimum), and a busy peer may take that long to read. resends is the
+	// number of such timeouts.
 	heardLately = time.Second
 	resends     = 3
 )
@@ -67,8 +65,7 @@ func (c *conn) beginLeaving() {
 	}
 }
 
-// keepLeaving moves the deadlines if the peer has accepted bytes since the last
-// check.
+// keepLeaving moves the deadlines if the peer has accepted bytes since the last check.
 func (c *conn) keepLeaving() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

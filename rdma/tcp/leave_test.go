@@ -54,9 +54,8 @@ func (r *slowReader) isHeldUp() bool {
 	return r.longest > resends*200*time.Millisecond-leaveCheck
 }
 
-// TestLastWordOnASlowLink: the work requests posted before Close arrive,
-// followed by the Goodbye, as long as the peer reads, even slowly and with
-// pauses.
+// TestLastWordOnASlowLink: the work requests posted before Close arrive, followed by the
+// Goodbye, as long as the peer reads, even slowly and with pauses.
 func TestLastWordOnASlowLink(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	for name, pause := range map[string]time.Duration{"slow": 0, "with a pause": 2 * flushTimeout} {

@@ -48,8 +48,7 @@ type listener struct {
 	refusals, prefaces chan struct{}
 	// ended is closed by Close.
 	ended chan struct{}
-	// tasks counts the accepting goroutine and the goroutines that read
-	// prefaces.
+	// tasks counts the accepting goroutine and the goroutines that read prefaces.
 	tasks sync.WaitGroup
 
 	mu       sync.Mutex
@@ -81,8 +80,7 @@ func (p *Provider) Listen(addr netip.AddrPort, w rdma.Wire) (rdma.Listener, erro
 	return l, nil
 }
 
-// listen opens the listening socket, or calls the carrier if the address is the
-// carrier's.
+// listen opens the listening socket, or calls the carrier if the address is the carrier's.
 func (p *Provider) listen(addr netip.AddrPort, tos int) (net.Listener, error) {
 	if p.carrier != nil && addr == p.carrier.Addr() {
 		return p.carrier.Listen()
@@ -151,10 +149,9 @@ func (l *listener) admit(sock Stream) {
 	})
 }
 
-// whoGoes returns the index of the connection to drop: a random one from a site
-// with the most connections. If it dropped the oldest, then whenever hostile
-// connections arrive faster than an honest preface is read, that would always
-// be the honest one.
+// whoGoes returns the index of the connection to drop: a random one from a site with the
+// most connections. If it dropped the oldest, then whenever hostile connections arrive
+// faster than an honest preface is read, that would always be the honest one.
 func whoGoes(all []halfOpen) int {
 	from := make(map[netip.Prefix]int)
 	most := 0
@@ -203,8 +200,7 @@ func (l *listener) readPreface(sock Stream) {
 	l.hand(&request{by: l, sock: sock, remote: unmap(sock.RemoteAddr()), privateData: privateData})
 }
 
-// readHead reads a preface, and stops at the first byte that does not match a
-// preface.
+// readHead reads a preface, and stops at the first byte that does not match a preface.
 func readHead(sock Stream, preface []byte) error {
 	for got := 0; got < len(preface); {
 		n, err := sock.Read(preface[got:])

@@ -11,9 +11,8 @@ import (
 	"gdrcp/internal/backlog"
 )
 
-// Pairs is a Carrier within one process, which no other process can reach: each
-// stream is a pair of ends that bypasses the kernel. The zero value is ready to
-// use.
+// Pairs is a Carrier within one process, which no other process can reach: each stream is
+// a pair of ends that bypasses the kernel. The zero value is ready to use.
 type Pairs struct {
 	mu       sync.Mutex
 	listener *backlog.Listener // nil before Listen

@@ -145,8 +145,7 @@ func (p *pipe) take(dst []byte) (n int) {
 	return n
 }
 
-// writeFrom offers the buffers and blocks until all were read. It modifies the
-// slice.
+// writeFrom offers the buffers and blocks until all were read. It modifies the slice.
 func (p *pipe) writeFrom(buffers [][]byte) (n int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,8 +183,7 @@ func (p *pipe) unwritable() error {
 	return nil
 }
 
-// withoutEmpty drops the empty buffers at the front, so that the first one has
-// a byte.
+// withoutEmpty drops the empty buffers at the front, so that the first one has a byte.
 func withoutEmpty(buffers [][]byte) [][]byte {
 	for len(buffers) > 0 && len(buffers[0]) == 0 {
 		buffers = buffers[1:]

@@ -28,9 +28,8 @@ import (
 //	10      2  code: 0 accepted, else 1 + rdma.RejectCode
 //	12      4  CRC-32C of all before
 //
-// The positions of magic and version, and the preface's length, are the same in
-// every version, so that ends of different versions can report their versions
-// to each other.
+// The positions of magic and version, and the preface's length, are the same in every
+// version, so that ends of different versions can report their versions to each other.
 const (
 	prefaceBytes = 64
 	answerBytes  = 16
@@ -101,9 +100,8 @@ func seal(b []byte) {
 	binary.LittleEndian.PutUint32(b[len(body):], crc32.Checksum(body, castagnoli))
 }
 
-// checkHead checks the fields that preface and answer have in common. It checks
-// the version before the checksum, since another version may compute the
-// checksum differently.
+// checkHead checks the fields that preface and answer have in common. It checks the
+// version before the checksum, since another version may compute the checksum differently.
 func checkHead(b []byte) error {
 	if string(b[:len(magic)]) != magic {
 		return rdma.ErrNotGdrcp

@@ -258,8 +258,7 @@ func TestStrangersOfOneAddress(t *testing.T) {
 	_ = req.Reject(rdma.RejectBusy) // nobody receives it
 }
 
-// TestSlowPreface: a connection whose preface does not arrive in time is
-// closed.
+// TestSlowPreface: a connection whose preface does not arrive in time is closed.
 func TestSlowPreface(t *testing.T) {
 	p := New()
 	p.prefaceTimeout = 50 * time.Millisecond

@@ -139,9 +139,8 @@ func (q *completionQueue) pop(out []rdma.Completion) (n int, closed bool) {
 	return n, false
 }
 
-// recvSlots accounts for the messages and immediates that a Conn has received
-// and its user has not seen: at most RecvDepth. Buffers are made when first
-// needed.
+// recvSlots accounts for the messages and immediates that a Conn has received and its user
+// has not seen: at most RecvDepth. Buffers are made when first needed.
 type recvSlots struct {
 	mu       sync.Mutex
 	free     [][]byte

@@ -8,9 +8,8 @@ import (
 	"gdrcp/rdma"
 )
 
-// TestSentLeavesReusedPlaces: a Read may be answered and reported, and its
-// place reused by another work request, before the writer has noted that it was
-// sent.
+// TestSentLeavesReusedPlaces: a Read may be answered and reported, and its place reused by
+// another work request, before the writer has noted that it was sent.
 func TestSentLeavesReusedPlaces(t *testing.T) {
 	q := newSendQueue(1, 16)
 	q.push(&rdma.WR{Op: rdma.OpRead}, nil)
@@ -29,8 +28,7 @@ func TestSentLeavesReusedPlaces(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreBounded: beyond the bound a connection is closed without an
-// answer.
+// TestRefusalsAreBounded: beyond the bound a connection is closed without an answer.
 func TestRefusalsAreBounded(t *testing.T) {
 	l := listen(t).(*listener)
 	for range cap(l.refusals) {

@@ -276,8 +276,7 @@ func (r *rail) Wait(ctx context.Context, out []rdma.Completion) (int, error) {
 	return r.queue.wait(ctx, out)
 }
 
-// Close closes the Conns, concurrently, then the regions, and then ends a
-// running Wait.
+// Close closes the Conns, concurrently, then the regions, and then ends a running Wait.
 func (r *rail) Close() error {
 	r.mu.Lock()
 	r.closed = true

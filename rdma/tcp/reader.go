@@ -67,8 +67,7 @@ func (c *conn) lost(err error) error {
 	return c.opError("receive", "", fmt.Errorf("%w: %w", rdma.ErrDisconnected, err))
 }
 
-// readFrames returns nil when the Conn is leaving, otherwise the reason why it
-// must end.
+// readFrames returns nil when the Conn is leaving, otherwise the reason why it must end.
 func (c *conn) readFrames() error {
 	for {
 		header, err := c.in.header()

@@ -7,8 +7,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// A socket reports its round-trip time; a stream that is not a socket reports
-// none.
+// A socket reports its round-trip time; a stream that is not a socket reports none.
 func TestRoundTrip(t *testing.T) {
 	a, b := connect(t, rdma.RailConfig{Conns: 1, SendDepth: 2, RecvDepth: 2, MsgBytes: 64, WriteBytes: 64}, 64)
 	for _, e := range []end{a, b} {

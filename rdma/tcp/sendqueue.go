@@ -72,9 +72,8 @@ func (q *sendQueue) takeMsg() []byte {
 	return msg[:0]
 }
 
-// next returns the entry for the writer to send, or nil. If maxReads Reads are
-// unanswered, the next Read waits for an answer, and blocks the work requests
-// posted after it.
+// next returns the entry for the writer to send, or nil. If maxReads Reads are unanswered,
+// the next Read waits for an answer, and blocks the work requests posted after it.
 func (q *sendQueue) next() *sendEntry {
 	if q.written == q.posted {
 		return nil

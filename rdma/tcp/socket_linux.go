@@ -10,12 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unsentBytes bounds the unsent data that the kernel may hold
-// (TCP_NOTSENT_LOWAT, tcp(7)): urgent data does not wait for many megabytes
-// ahead of it, and the kernel soon sends what it has copied. A smaller bound
-// would wake the writer more often, at the price of a context switch each. The
-// kernel sizes the send buffer: a fixed size (SO_SNDBUF) would disable its
-// adaptation to the path's bandwidth-delay product.
+// unsentBytes bounds the unsent data that the kernel may hold (TCP_NOTSENT_LOWAT, tcp(7)):
+// urgent data does not wait for many megabytes ahead of it, and the kernel soon sends what
+// it has copied. A smaller bound would wake the writer more often, at the price of a
+// context switch each. The kernel sizes the send buffer: a fixed size (SO_SNDBUF) would
+// disable its adaptation to the path's bandwidth-delay product.
 const unsentBytes = 1 << 20
 
 // tune sets a socket's options for bulk data. It does not change streams that
@@ -91,9 +90,8 @@ func ackedBytes(stream Stream) (n uint64, ok bool) {
 	return info.Bytes_acked, true
 }
 
-// pauseOf returns for how long a peer that was recently active may accept
-// nothing. It is 0 for other peers, for streams that are not sockets, and for
-// closed sockets.
+// pauseOf returns for how long a peer that was recently active may accept nothing. It is 0
+// for other peers, for streams that are not sockets, and for closed sockets.
 func pauseOf(stream Stream) time.Duration {
 	info := tcpInfo(stream)
 	if info == nil || time.Duration(info.Last_ack_recv)*time.Millisecond > heardLately {

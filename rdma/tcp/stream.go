@@ -7,10 +7,9 @@ import (
 	"net/netip"
 )
 
-// Stream is a Conn's connection: a socket, a stream made by a [Carrier], or one
-// within this process. One goroutine reads and another writes. Close, and a
-// deadline that has passed, end both calls, except a Write whose bytes are
-// being sent.
+// Stream is a Conn's connection: a socket, a stream made by a [Carrier], or one within
+// this process. One goroutine reads and another writes. Close, and a deadline that has
+// passed, end both calls, except a Write whose bytes are being sent.
 type Stream interface {
 	net.Conn
 	// CloseWrite ends this side: the peer reads all written bytes, and then the
@@ -20,14 +19,12 @@ type Stream interface {
 
 // Carrier makes streams to one peer over an existing connection, such as a shared pipe.
 type Carrier interface {
-	// Addr represents the carrier in Dial and Listen. It is an address that no
-	// host has.
+	// Addr represents the carrier in Dial and Listen. It is an address that no host has.
 	Addr() netip.AddrPort
 	// Dial makes a stream that the peer's listener accepts. The returned connection is
 	// a Stream.
 	Dial(ctx context.Context) (net.Conn, error)
-	// Listen accepts the peer's streams. The connections that it returns are
-	// Streams.
+	// Listen accepts the peer's streams. The connections that it returns are Streams.
 	Listen() (net.Listener, error)
 }
 

@@ -1,7 +1,6 @@
-// Package tcp is software RDMA over TCP sockets: the provider for hosts without
-// an RDMA device. It registers memory, checks key, bounds and rights of every
-// remote access, and reads the payload of a Write from the socket directly into
-// the registered memory.
+// Package tcp is software RDMA over TCP sockets: the provider for hosts without an RDMA
+// device. It registers memory, checks key, bounds and rights of every remote access, and
+// reads the payload of a Write from the socket directly into the registered memory.
 //
 // One Conn is one TCP connection with two goroutines: the writer drains the
 // send queue with writev, and the reader executes the peer's requests. Both end
@@ -20,10 +19,9 @@
 // with the most. A Conn that is closed takes up to 200 ms to send what was posted, and up to
 // 5 s while the peer's kernel takes data.
 //
-// The format has neither encryption nor authentication: an attacker who can
-// read or inject into the TCP stream can read and write registered memory. Keys
-// and base addresses are random, so that only a peer that received them can
-// access a region.
+// The format has neither encryption nor authentication: an attacker who can read or inject
+// into the TCP stream can read and write registered memory. Keys and base addresses are
+// random, so that only a peer that received them can access a region.
 package tcp
 
 import (
@@ -127,9 +125,8 @@ func upPorts() ([]rdma.Port, error) {
 	return ports, nil
 }
 
-// interfaceAddrs returns the addresses by which a peer can reach the interface.
-// IPv6 link-local addresses are omitted, because they are meaningless without
-// the peer's zone.
+// interfaceAddrs returns the addresses by which a peer can reach the interface. IPv6
+// link-local addresses are omitted, because they are meaningless without the peer's zone.
 func interfaceAddrs(iface net.Interface) []netip.Addr {
 	all, err := iface.Addrs()
 	if err != nil {
@@ -180,10 +177,9 @@ func (*Provider) Route(ctx context.Context, remote netip.AddrPort) (string, neti
 	return deviceName, local, nil
 }
 
-// Open makes a rail. It costs nothing until memory is registered and
-// connections are made: the rail's Device has no Ports, because listing the
-// interfaces takes the kernel longer than an unauthenticated connection should
-// cost.
+// Open makes a rail. It costs nothing until memory is registered and connections are made:
+// the rail's Device has no Ports, because listing the interfaces takes the kernel longer
+// than an unauthenticated connection should cost.
 func (p *Provider) Open(name string, cfg rdma.RailConfig) (rdma.Rail, error) {
 	if name != deviceName {
 		return nil, &rdma.OpError{Op: "open", Device: name, Err: rdma.ErrNoDevice}

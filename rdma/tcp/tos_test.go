@@ -15,8 +15,7 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// packets returns a packet socket that receives nothing until ofPort
-// (packet(7)).
+// packets returns a packet socket that receives nothing until ofPort (packet(7)).
 func packets(t *testing.T) int {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -142,8 +141,7 @@ func TestTypeOfService(t *testing.T) {
 	}
 }
 
-// markedRail returns a rail for one Conn whose packets have the given type of
-// service.
+// markedRail returns a rail for one Conn whose packets have the given type of service.
 func markedRail(t *testing.T, tos int) rdma.Rail {
 	t.Helper()
 	r, err := New().Open(deviceName, rdma.RailConfig{Conns: 1, SendDepth: 4, RecvDepth: 4, MsgBytes: 64, WriteBytes: 64, Wire: rdma.Wire{TOS: tos}})

@@ -151,8 +151,7 @@ func (c *conn) gatherEntry(e *sendEntry, position uint64) {
 	}
 }
 
-// acquireWriting begins an access for the writer. m is nil for a zero-length
-// operation.
+// acquireWriting begins an access for the writer. m is nil for a zero-length operation.
 func (c *conn) acquireWriting(m *region) bool {
 	if m == nil {
 		return true
@@ -175,8 +174,7 @@ func (c *conn) releaseWriting() {
 	c.writing = c.writing[:0]
 }
 
-// writeFailed lets the reader find the cause: the peer's Goodbye may be in the
-// socket.
+// writeFailed lets the reader find the cause: the peer's Goodbye may be in the socket.
 func (c *conn) writeFailed(err error) {
 	if c.leavingNow() {
 		c.sock.Close() // the peer accepts nothing more; the reader need not wait
@@ -185,8 +183,7 @@ func (c *conn) writeFailed(err error) {
 	c.mu.Lock()
 	c.sendErr = err
 	c.mu.Unlock()
-	// If setting the deadline fails the socket is closed, which ends the reader
-	// too.
+	// If setting the deadline fails the socket is closed, which ends the reader too.
 	_ = c.sock.SetReadDeadline(time.Now().Add(lingerTimeout))
 }
 

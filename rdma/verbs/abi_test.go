@@ -55,8 +55,7 @@ func TestABI(t *testing.T) {
 	}
 }
 
-// compareABI compares abi.h with rdma-core's headers, with header in place of
-// verbs.h.
+// compareABI compares abi.h with rdma-core's headers, with header in place of verbs.h.
 func compareABI(t *testing.T, header string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()

@@ -16,8 +16,7 @@ import (
 	"unsafe"
 )
 
-// toC converts an address. A zone must name an interface, or be an interface's
-// number.
+// toC converts an address. A zone must name an interface, or be an interface's number.
 func toC(a netip.AddrPort) (C.struct_vb_addr, error) {
 	var c C.struct_vb_addr
 	ip := a.Addr().Unmap()

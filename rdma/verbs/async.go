@@ -15,8 +15,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// watch reads the asynchronous events of one device on behalf of all rails on
-// it.
+// watch reads the asynchronous events of one device on behalf of all rails on it.
 type watch struct {
 	p    *Provider
 	ctx  *C.struct_abi_context

@@ -76,8 +76,7 @@ func (r *rail) loopbacksInUse() error {
 	return fmt.Errorf("all %d connections of %s to itself are in use", r.cfg.Loopbacks, r.dev.Name)
 }
 
-// takeBerthLike reserves room of the same kind as b, which the caller has
-// freed.
+// takeBerthLike reserves room of the same kind as b, which the caller has freed.
 func (r *rail) takeBerthLike(b berth) (berth, error) {
 	if b.slot < r.cfg.Conns {
 		return r.takeBerth()

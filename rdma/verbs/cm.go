@@ -46,9 +46,8 @@ type cmEvent struct {
 	readIn, readOut int
 }
 
-// channel is an rdma_cm event channel. Each connection and each listener has
-// its own, so that a goroutine that waits for one does not receive an event of
-// another.
+// channel is an rdma_cm event channel. Each connection and each listener has its own, so
+// that a goroutine that waits for one does not receive an event of another.
 type channel struct {
 	api *C.struct_vb_api
 	ch  *C.struct_abi_cm_channel
@@ -105,8 +104,7 @@ type endpoint struct {
 	id *C.struct_abi_cm_id
 }
 
-// destroy frees the id, then the channel. The queue pair must have been
-// destroyed.
+// destroy frees the id, then the channel. The queue pair must have been destroyed.
 func (e *endpoint) destroy() {
 	e.fd.close()
 	if e.id != nil {

@@ -57,8 +57,7 @@ func (c *conn) greetedBySend(imm uint32) {
 	}
 }
 
-// failed handles a failed completion. Only its number, status and vendor error
-// are valid.
+// failed handles a failed completion. Only its number, status and vendor error are valid.
 func (c *conn) failed(seq uint32, received bool, status, vendor uint32) {
 	if !received {
 		c.complete(seq)

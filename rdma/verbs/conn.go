@@ -259,8 +259,7 @@ func (c *conn) Local() netip.AddrPort { return c.local }
 func (c *conn) Remote() netip.AddrPort { return c.remote }
 
 // LastHeard returns when the last message or immediate arrived from the peer.
-// Acknowledgements do not count: a device sends them even for a stopped
-// process.
+// Acknowledgements do not count: a device sends them even for a stopped process.
 func (c *conn) LastHeard() time.Time { return c.born.Add(time.Duration(c.heardNs.Load())) }
 
 // Close ends the connection. It needs no response from the peer, so it does not
@@ -301,8 +300,7 @@ func (c *conn) shutdown() error {
 	return c.release()
 }
 
-// drain polls until all posted work has completed, or no more completions
-// arrive.
+// drain polls until all posted work has completed, or no more completions arrive.
 func (c *conn) drain() {
 	start := time.Now()
 	last := start
@@ -327,10 +325,9 @@ func (c *conn) drained() bool {
 	return c.recvsGone && c.signaledDone()
 }
 
-// release destroys the queue pair, then the endpoint. Once it has returned
-// without an error the device accesses no memory on behalf of this connection:
-// a destroyed queue pair does nothing more, whether or not its flushed
-// completions were polled.
+// release destroys the queue pair, then the endpoint. Once it has returned without an
+// error the device accesses no memory on behalf of this connection: a destroyed queue pair
+// does nothing more, whether or not its flushed completions were polled.
 func (c *conn) release() error {
 	r := c.r
 	c.silence()

@@ -38,11 +38,10 @@ func (p *Provider) Devices() ([]rdma.Device, error) {
 	return list, nil
 }
 
-// openDevices are the devices' contexts as librdmacm holds them: protection
-// domains and queues must belong to the same context that librdmacm's ids use.
-// When a device is removed, librdmacm closes its context with the last
-// reference. Its ids hold references, and so does list on behalf of this
-// openDevices. Listing takes time for each device.
+// openDevices are the devices' contexts as librdmacm holds them: protection domains and
+// queues must belong to the same context that librdmacm's ids use. When a device is
+// removed, librdmacm closes its context with the last reference. Its ids hold references,
+// and so does list on behalf of this openDevices. Listing takes time for each device.
 type openDevices struct {
 	api  *C.struct_vb_api
 	list **C.struct_abi_context

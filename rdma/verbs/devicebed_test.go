@@ -32,8 +32,7 @@ func (b *buffer) Poke(at int, src []byte) { copy(b.bytes[at:], src) }
 
 func addrOf(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
 
-// pinnable is memory that the kernel can pin, as it can pin a GPU's with
-// nvidia-peermem.
+// pinnable is memory that the kernel can pin, as it can pin a GPU's with nvidia-peermem.
 type pinnable struct{}
 
 func (pinnable) Alloc(t testing.TB, lenBytes int) rdmatest.DeviceBuffer {
@@ -171,8 +170,7 @@ func importRefused(t *testing.T, p *Provider, g target) {
 	}
 }
 
-// refused registers a region that must be reported as unsupported, on a rail of
-// its own.
+// refused registers a region that must be reported as unsupported, on a rail of its own.
 func refused(t *testing.T, p *Provider, g target, region rdma.Region, number syscall.Errno, reason string) {
 	t.Helper()
 	r, err := p.Open(g.device, smallConfig)

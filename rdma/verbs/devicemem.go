@@ -98,8 +98,7 @@ func (r *rail) registerFailed(region rdma.Region, number syscall.Errno) error {
 	op := &rdma.OpError{Op: registering(region), Device: r.dev.Name, Err: number}
 	reasons := importRefusals
 	if !importable(region) {
-		// The limit on locked memory applies to all pages except those of a
-		// dma-buf.
+		// The limit on locked memory applies to all pages except those of a dma-buf.
 		if locked := r.lockedMemory(op); region.Mem != nil || errors.Is(locked, rdma.ErrLockedMemory) {
 			return locked
 		}
@@ -113,8 +112,7 @@ func (r *rail) registerFailed(region rdma.Region, number syscall.Errno) error {
 	return op
 }
 
-// imports returns the reason why a device cannot import dma-bufs, or an empty
-// string.
+// imports returns the reason why a device cannot import dma-bufs, or an empty string.
 func (p *Provider) imports(ctx *C.struct_abi_context) (problem string) {
 	if C.vb_can_import(p.api) == 0 {
 		return oldLibrary.text + ": " + oldLibrary.hint

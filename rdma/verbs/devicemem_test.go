@@ -45,9 +45,8 @@ const oneContext = `static struct { char ops[16]; int node, transport; char name
 	if (!c.device) { c.device = (void *)&d; c.async_fd = eventfd(0, 0); }
 	return list;`
 
-// importer defines a function that registers a dma-buf, and answers probe for
-// descriptor -1. It keeps the address that peers use, where the real one keeps
-// the offset.
+// importer defines a function that registers a dma-buf, and answers probe for descriptor
+// -1. It keeps the address that peers use, where the real one keeps the offset.
 func importer(probe string) string {
 	return `static void *mr(uint64_t, size_t, int, int);
 		void *ibv_reg_dmabuf_mr(void *pd, uint64_t offset, size_t n, uint64_t iova, int fd, int access) {

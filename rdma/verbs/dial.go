@@ -23,9 +23,8 @@ const (
 	// connectTimeout bounds Dial and Accept. rdma_cm itself times out after
 	// about 98 s on RoCE.
 	connectTimeout = 10 * time.Second
-	// retryCount is how often a device retransmits without an answer; 7 is the
-	// largest value. Soft-RoCE interprets it as infinite: there the heartbeat
-	// detects dead peers.
+	// retryCount is how often a device retransmits without an answer; 7 is the largest
+	// value. Soft-RoCE interprets it as infinite: there the heartbeat detects dead peers.
 	retryCount = 7
 	// rnrRetryCount 7 means forever: a receive is always posted soon, and the
 	// heartbeat detects a peer that has stopped for good.
@@ -166,8 +165,7 @@ func (r *rail) resolve(ctx context.Context, remote netip.AddrPort) (*endpoint, e
 	return nil, fmt.Errorf("%s is reached through %s and not through %s: %w", remote, other, r.dev.Name, rdma.ErrNoDevice)
 }
 
-// route sets the options that must precede route resolution, and resolves the
-// route.
+// route sets the options that must precede route resolution, and resolves the route.
 func (r *rail) route(ctx context.Context, ep *endpoint) error {
 	if err := r.setWire(ep); err != nil {
 		return err
@@ -193,11 +191,10 @@ func (r *rail) setWire(ep *endpoint) error {
 	return nil
 }
 
-// connect sends the request to the peer and waits for the answer. asked is
-// closed when rdma_connect(3) has returned; the connection must not be freed
-// before. On Soft-iWARP that call returns when the TCP connection is
-// established, or when the kernel times out after minutes, even if ctx has
-// ended.
+// connect sends the request to the peer and waits for the answer. asked is closed when
+// rdma_connect(3) has returned; the connection must not be freed before. On Soft-iWARP
+// that call returns when the TCP connection is established, or when the kernel times out
+// after minutes, even if ctx has ended.
 func (r *rail) connect(ctx context.Context, c *conn, data []byte) (asked <-chan struct{}, err error) {
 	p := C.struct_vb_conn_param{
 		retry: retryCount, rnr_retry: rnrRetryCount,

@@ -54,8 +54,7 @@ func (c *conn) greet() error {
 }
 
 const (
-	// nudgeAfter is how long to wait for an answer to a greeting before each
-	// nudge.
+	// nudgeAfter is how long to wait for an answer to a greeting before each nudge.
 	nudgeAfter = 50 * time.Millisecond
 	// maxNudges keeps within the peer's spare receives.
 	maxNudges = recvMargin - 1
@@ -77,9 +76,8 @@ func (c *conn) nudge() {
 	}
 }
 
-// awaitGreeting waits until the peer has greeted. It polls, because no
-// goroutine may be in Wait yet. Unless nudge is nil, awaitGreeting calls it
-// from time to time.
+// awaitGreeting waits until the peer has greeted. It polls, because no goroutine may be in
+// Wait yet. Unless nudge is nil, awaitGreeting calls it from time to time.
 func (c *conn) awaitGreeting(ctx context.Context, nudge func()) error {
 	pause := time.NewTimer(0)
 	defer pause.Stop()

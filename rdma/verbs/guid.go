@@ -14,10 +14,9 @@ import (
 	"gdrcp/rdma"
 )
 
-// noGUID is the problem of a device whose node GUID is 0. librdmacm looks
-// devices up by their GUID, takes 0 to mean no device, and dereferences a null
-// pointer when the kernel has resolved an address over such a device
-// (ucma_process_addr_resolved).
+// noGUID is the problem of a device whose node GUID is 0. librdmacm looks devices up by
+// their GUID, takes 0 to mean no device, and dereferences a null pointer when the kernel
+// has resolved an address over such a device (ucma_process_addr_resolved).
 const noGUID = "its node GUID is 0, so librdmacm cannot use it: give the virtual function a node GUID (`ip link set PF vf N node_guid GUID`) and bind it to its driver again"
 
 // lacksGUID reports whether a device in sysfs has the node GUID 0.

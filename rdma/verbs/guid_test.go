@@ -13,9 +13,8 @@ import (
 	"gdrcp/rdma"
 )
 
-// A device without a node GUID is listed with the reason and cannot be opened,
-// and an address that is reached over it is never passed to librdmacm, which
-// would crash.
+// A device without a node GUID is listed with the reason and cannot be opened, and an
+// address that is reached over it is never passed to librdmacm, which would crash.
 func TestDeviceWithoutGUID(t *testing.T) {
 	withoutTargets(t)
 	const inLibrary = "bad file descriptor" // if librdmacm was called

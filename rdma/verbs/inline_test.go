@@ -73,9 +73,8 @@ func dialFake(t *testing.T, limit, post string) error {
 	return err
 }
 
-// TestInlineRefusedWithoutErrno: bnxt_re of rdma-core 60 and earlier accepts 96
-// bytes, and for more returns NULL without setting errno
-// (bnxt_re_check_qp_limits).
+// TestInlineRefusedWithoutErrno: bnxt_re of rdma-core 60 and earlier accepts 96 bytes, and
+// for more returns NULL without setting errno (bnxt_re_check_qp_limits).
 func TestInlineRefusedWithoutErrno(t *testing.T) {
 	withoutTargets(t)
 	if err := dialFake(t, `if (a->cap.max_inline_data > 96) return -1;`, ``); err != nil {
@@ -97,9 +96,8 @@ func TestInlineRefusedWithAnotherErrno(t *testing.T) {
 	}
 }
 
-// TestLessInlineGranted: hns (HIP08) makes the queue pair, and reports in the
-// attributes that it accepts 32 bytes. More in a work request is EINVAL
-// (check_inl_data_len).
+// TestLessInlineGranted: hns (HIP08) makes the queue pair, and reports in the attributes
+// that it accepts 32 bytes. More in a work request is EINVAL (check_inl_data_len).
 func TestLessInlineGranted(t *testing.T) {
 	withoutTargets(t)
 	err := dialFake(t, `if (a->cap.max_inline_data > 32) a->cap.max_inline_data = 32;`,

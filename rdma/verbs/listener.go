@@ -37,10 +37,9 @@ type listener struct {
 	once    sync.Once
 }
 
-// Listen accepts connections on one address, or on every device if addr is
-// unspecified. iWARP devices use the listener's type of service for accepted
-// connections (Linux, drivers/infiniband/hw: cxgb4, irdma); RoCE devices do not
-// need that.
+// Listen accepts connections on one address, or on every device if addr is unspecified.
+// iWARP devices use the listener's type of service for accepted connections (Linux,
+// drivers/infiniband/hw: cxgb4, irdma); RoCE devices do not need that.
 func (p *Provider) Listen(addr netip.AddrPort, w rdma.Wire) (rdma.Listener, error) {
 	if _, err := p.ready(); err != nil {
 		return nil, err

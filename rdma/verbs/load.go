@@ -174,9 +174,8 @@ func noDeviceList(err error) error {
 	}
 }
 
-// checkNodes distinguishes a missing rdma_cm node from a forbidden one. A node
-// that can be opened does not imply a device, so checkNodes runs after the
-// devices were listed.
+// checkNodes distinguishes a missing rdma_cm node from a forbidden one. A node that can be
+// opened does not imply a device, so checkNodes runs after the devices were listed.
 func (p *Provider) checkNodes() error {
 	node := filepath.Join(p.dev, "rdma_cm")
 	f, err := os.OpenFile(node, os.O_RDWR, 0)

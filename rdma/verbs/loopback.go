@@ -18,14 +18,12 @@ import (
 	"gdrcp/rdma"
 )
 
-// loopbackTokenBytes is the length of the token that identifies the rail's own
-// request.
+// loopbackTokenBytes is the length of the token that identifies the rail's own request.
 const loopbackTokenBytes = 16
 
-// Loopback connects the rail to itself over rdma_cm, in the same way on
-// InfiniBand, RoCE and iWARP: it listens temporarily on an address of its own
-// device, and dials that address. The far end is never handed out, so its
-// Closed is not delivered.
+// Loopback connects the rail to itself over rdma_cm, in the same way on InfiniBand, RoCE
+// and iWARP: it listens temporarily on an address of its own device, and dials that
+// address. The far end is never handed out, so its Closed is not delivered.
 func (r *rail) Loopback(ctx context.Context) (rdma.Conn, error) {
 	if err := r.enter(); err != nil {
 		return nil, err

@@ -15,10 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMarkedPackets captures packets on a network interface while another
-// program copies over it by RoCE or iWARP (tests/program/two-guests): outgoing
-// and incoming packets must have the types of service that GDRCP_TEST_MARKED
-// lists after the interface's name.
+// TestMarkedPackets captures packets on a network interface while another program copies
+// over it by RoCE or iWARP (tests/program/two-guests): outgoing and incoming packets must
+// have the types of service that GDRCP_TEST_MARKED lists after the interface's name.
 func TestMarkedPackets(t *testing.T) {
 	name, values, ok := strings.Cut(os.Getenv("GDRCP_TEST_MARKED"), "=")
 	if !ok {

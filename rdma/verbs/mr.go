@@ -44,12 +44,11 @@ type mr struct {
 
 // Register pins memory and registers it with the device.
 //
-// On iWARP hardware the data of a Read lands as a write by the peer, so its
-// target must grant that right. A region with LocalWrite alone is then
-// registered a second time for Reads, so that the key given to the peer grants
-// no more than the caller requested. But each Read shows the peer the second
-// key (RFC 5040, 5.3). siw checks for LocalWrite and needs no second
-// registration.
+// On iWARP hardware the data of a Read lands as a write by the peer, so its target must
+// grant that right. A region with LocalWrite alone is then registered a second time for
+// Reads, so that the key given to the peer grants no more than the caller requested. But
+// each Read shows the peer the second key (RFC 5040, 5.3). siw checks for LocalWrite and
+// needs no second registration.
 func (r *rail) Register(region rdma.Region, access rdma.Access) (rdma.MR, error) {
 	if err := r.registrable(region); err != nil {
 		return nil, err
@@ -85,10 +84,9 @@ func (r *rail) Register(region rdma.Region, access rdma.Access) (rdma.MR, error)
 	return m, nil
 }
 
-// register makes one registration, with relaxed ordering if that is wanted. If
-// auto wants it and the device refuses it, register retries without. If the
-// user wants it, register finds out whether relaxed ordering is the reason for
-// the refusal.
+// register makes one registration, with relaxed ordering if that is wanted. If auto wants
+// it and the device refuses it, register retries without. If the user wants it, register
+// finds out whether relaxed ordering is the reason for the refusal.
 func (m *mr) register(region rdma.Region, access rdma.Access) (out *C.struct_abi_mr, rc C.int) {
 	flags := accessFlags(access)
 	if access&rdma.Unordered == 0 || !relaxes(m.rail.cfg.Wire.Ordering, m.device) {

@@ -17,10 +17,9 @@ import (
 	"gdrcp/rdma"
 )
 
-// netdev is a network interface that sysfs names for an RDMA port. The
-// interface may be in another network namespace. Then an interface of that name
-// in this process's namespace is a different one, which is detected by ips or
-// mac.
+// netdev is a network interface that sysfs names for an RDMA port. The interface may be in
+// another network namespace. Then an interface of that name in this process's namespace is
+// a different one, which is detected by ips or mac.
 type netdev struct {
 	name string
 	// ips are the interface's addresses that the port has (RoCE). Nil: unknown.
@@ -29,11 +28,10 @@ type netdev struct {
 	mac net.HardwareAddr
 }
 
-// netdevs lists the network interfaces of a port, from the most reliable source
-// that lists any: the interfaces of the port's GIDs (RoCE; iWARP on current
-// kernels), those of the same PCI function with the port's number (InfiniBand;
-// iWARP NICs), or the interface from whose MAC address the device's GUID was
-// made (software iWARP on older kernels).
+// netdevs lists the network interfaces of a port, from the most reliable source that lists
+// any: the interfaces of the port's GIDs (RoCE; iWARP on current kernels), those of the
+// same PCI function with the port's number (InfiniBand; iWARP NICs), or the interface from
+// whose MAC address the device's GUID was made (software iWARP on older kernels).
 func netdevs(sysfs, dir, port string, number int, iwarp bool, tables *gidTables) []netdev {
 	if list := tables.netdevs(port, iwarp); len(list) > 0 {
 		return list
@@ -163,8 +161,7 @@ func (d netdev) addrs() []netip.Addr {
 		ip := prefix.Addr().Unmap()
 		switch {
 		case d.ips != nil && !slices.Contains(d.ips, ip):
-			// The address belongs to another interface, or the device has no
-			// GID for it.
+			// The address belongs to another interface, or the device has no GID for it.
 		case rdma.NeedsZone(ip):
 			local = append(local, ip.WithZone(d.name))
 		default:

@@ -24,11 +24,10 @@ func relaxes(o rdma.Ordering, ofDevice bool) bool {
 	return ofDevice && device || !ofDevice && host
 }
 
-// fasterRelaxed reports for which memory a processor is known to be faster with
-// relaxed ordering. AMD's are with all memory since Zen (150 against 200 Gb/s,
-// UCX issue 8062). Intel's are with a device's memory since Sapphire Rapids (16
-// against 40 GB/s, UCX issue 10955), but not with their own, whose latency gets
-// worse (UCX issue 11532).
+// fasterRelaxed reports for which memory a processor is known to be faster with relaxed
+// ordering. AMD's are with all memory since Zen (150 against 200 Gb/s, UCX issue 8062).
+// Intel's are with a device's memory since Sapphire Rapids (16 against 40 GB/s, UCX issue
+// 10955), but not with their own, whose latency gets worse (UCX issue 11532).
 func fasterRelaxed(vendor cpuid.Vendor, family, model int) (host, device bool) {
 	const (
 		zen = 0x17 // family

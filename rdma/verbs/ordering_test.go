@@ -16,8 +16,7 @@ import (
 // relaxedFlag is IBV_ACCESS_RELAXED_ORDERING.
 const relaxedFlag = 1 << 20
 
-// orderingLibrary is a library that records a request for relaxed ordering, or
-// refuses it.
+// orderingLibrary is a library that records a request for relaxed ordering, or refuses it.
 func orderingLibrary(refusal string) map[string]string {
 	body := `return mr(addr, n, access, 0);`
 	if refusal != "" {

@@ -52,9 +52,8 @@ func (p *pollFD) wake() { _ = p.file.SetReadDeadline(past) }
 // errWoken is the error of read after wake.
 var errWoken = errors.New("woken")
 
-// read parks until consume returns true. consume must itself read the event
-// from the descriptor: Go's poller is edge-triggered, and would not report an
-// unread event again.
+// read parks until consume returns true. consume must itself read the event from the
+// descriptor: Go's poller is edge-triggered, and would not report an unread event again.
 func (p *pollFD) read(consume func(uintptr) bool) error {
 	err := p.raw.Read(consume)
 	switch {
@@ -73,8 +72,7 @@ func (p *pollFD) read(consume func(uintptr) bool) error {
 	return err
 }
 
-// readContext is read with a context: it also ends with ctx, and returns its
-// cause.
+// readContext is read with a context: it also ends with ctx, and returns its cause.
 func (p *pollFD) readContext(ctx context.Context, consume func(uintptr) bool) error {
 	stop := context.AfterFunc(ctx, p.wake)
 	defer stop()

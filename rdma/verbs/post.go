@@ -123,9 +123,8 @@ func (s *sendQueue) stage(wr *rdma.WR, i int, seq uint64, kind rdma.ImmKind) err
 		at := int(seq%uint64(len(s.records)))*s.stride + C.VB_TAG_BYTES
 		copy(s.buffers[at:], wr.Msg)
 	}
-	// iWARP may answer a Read after executing work requests that were posted
-	// later (RFC 5040, 5.5); the fence holds those back. Reads need no fence
-	// between them.
+	// iWARP may answer a Read after executing work requests that were posted later (RFC
+	// 5040, 5.5); the fence holds those back. Reads need no fence between them.
 	if s.afterRead && wr.Op != rdma.OpRead && s.rail.dev.Transport == rdma.IWARP {
 		op.flags |= C.VB_FENCED
 	}
@@ -208,9 +207,8 @@ func (s *sendQueue) fill(op *C.struct_vb_op, wr *rdma.WR, kind rdma.ImmKind) (in
 	return pieces, nil
 }
 
-// stageOwn accounts for one of this package's own operations, which is
-// signalled and takes one work request. It returns its number for the device,
-// or false if there is no room.
+// stageOwn accounts for one of this package's own operations, which is signalled and takes
+// one work request. It returns its number for the device, or false if there is no room.
 func (s *sendQueue) stageOwn() (uint32, bool) {
 	seq := s.posted.Load()
 	if int(seq-s.done.Load()) >= len(s.records) || s.hwPosted-s.hwDone.Load() >= uint64(s.hwDepth) {
@@ -224,9 +222,8 @@ func (s *sendQueue) stageOwn() (uint32, bool) {
 	return s.toDevice(seq), true
 }
 
-// complete records that the operation with the device's number, and all before
-// it, are done. It returns the operation's record, or false if no such
-// operation is outstanding.
+// complete records that the operation with the device's number, and all before it, are
+// done. It returns the operation's record, or false if no such operation is outstanding.
 func (s *sendQueue) complete(number uint32) (record, bool) {
 	posted, done := s.posted.Load(), s.done.Load()
 	if uint64(number) >= s.wrap {

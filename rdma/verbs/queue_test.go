@@ -128,8 +128,7 @@ func TestDepthCountsOperations(t *testing.T) {
 	}
 }
 
-// TestDeviceQueueNeverOverflows: long writes take several places of the
-// device's queue.
+// TestDeviceQueueNeverOverflows: long writes take several places of the device's queue.
 func TestDeviceQueueNeverOverflows(t *testing.T) {
 	s, m := testQueue(64, 10)
 	long := rdma.WR{Op: rdma.OpWriteImm, Local: m, Len: 1 << 20} // four pieces
@@ -150,8 +149,7 @@ func TestDeviceQueueNeverOverflows(t *testing.T) {
 	}
 }
 
-// TestQuietWorkIsSignalledNowAndThen: otherwise the queue would remain full for
-// ever.
+// TestQuietWorkIsSignalledNowAndThen: otherwise the queue would remain full for ever.
 func TestQuietWorkIsSignalledNowAndThen(t *testing.T) {
 	const depth = 16
 	s, m := testQueue(depth, 1000)

@@ -91,9 +91,8 @@ type depths struct {
 func (d depths) entries() int { return d.sends + d.recvs }
 
 const (
-	// splitBytes is the length of the pieces into which a long access is split:
-	// several work requests keep a device's pipeline fuller than one (256 KiB
-	// measured best).
+	// splitBytes is the length of the pieces into which a long access is split: several
+	// work requests keep a device's pipeline fuller than one (256 KiB measured best).
 	splitBytes = 256 << 10
 	// siwSplitBytes is the same for Soft-iWARP, which has no pipeline to fill and
 	// completes each work request with an event.
@@ -111,8 +110,7 @@ const (
 	siwZeroCopyBytes = 4096
 	// maxReads is how many RDMA Reads may be outstanding on a queue pair.
 	maxReads = 4
-	// abandonedWait is how long Close waits for the kernel to free abandoned
-	// connections.
+	// abandonedWait is how long Close waits for the kernel to free abandoned connections.
 	abandonedWait = time.Second
 )
 
@@ -204,10 +202,9 @@ func checkConfig(cfg rdma.RailConfig) error {
 	return cfg.Check(maxWriteBytes)
 }
 
-// measure fits cfg to the device's limits. The send queue may become shorter
-// than SendDepth writes of the longest size need; then Post returns
-// ErrQueueFull earlier. The number of receives is promised to the peer, so
-// measure never reduces it.
+// measure fits cfg to the device's limits. The send queue may become shorter than
+// SendDepth writes of the longest size need; then Post returns ErrQueueFull earlier. The
+// number of receives is promised to the peer, so measure never reduces it.
 func (p *Provider) measure(ctx *C.struct_abi_context, d rdma.Device, cfg rdma.RailConfig) (sizes, error) {
 	var lim C.struct_vb_limits
 	if rc := C.vb_query_device(p.api, ctx, &lim); rc != 0 {
@@ -267,8 +264,7 @@ func (s *sizes) fit(cfg rdma.RailConfig, maxWR, maxCQE int) error {
 // Device describes the device as it was at Open.
 func (r *rail) Device() rdma.Device { return r.dev }
 
-// enter begins an operation that Close waits for. At its end the caller calls
-// r.busy.Done.
+// enter begins an operation that Close waits for. At its end the caller calls r.busy.Done.
 func (r *rail) enter() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -279,9 +275,8 @@ func (r *rail) enter() error {
 	return nil
 }
 
-// Close closes conns, then regions, then the queue. If the kernel keeps
-// abandoned connections, the queue outlives Close, and is freed with the last
-// of them.
+// Close closes conns, then regions, then the queue. If the kernel keeps abandoned
+// connections, the queue outlives Close, and is freed with the last of them.
 func (r *rail) Close() error {
 	r.mu.Lock()
 	if r.closed.Swap(true) {
@@ -326,8 +321,7 @@ func (r *rail) Close() error {
 	return errors.Join(errs...)
 }
 
-// free frees the device's objects. Everything else of the rail must have been
-// freed.
+// free frees the device's objects. Everything else of the rail must have been freed.
 func (r *rail) free() error {
 	r.pollMu.Lock()
 	defer r.pollMu.Unlock()

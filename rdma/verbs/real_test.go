@@ -58,8 +58,7 @@ func TestRoute(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		// An address of the network that nobody has: the kernel asks for the
-		// neighbour.
+		// An address of the network that nobody has: the kernel asks for the neighbour.
 		nobody := netip.AddrPortFrom(g.addr.Next().Next(), 1)
 		if device, _, err := p.Route(ctx, nobody); err == nil {
 			t.Errorf("route to %s: %s", nobody, device)
@@ -169,8 +168,7 @@ func TestHeadersGoInline(t *testing.T) {
 	})
 }
 
-// TestNoAllocations: a post and its completion, and sleeping in Wait, allocate
-// nothing.
+// TestNoAllocations: a post and its completion, and sleeping in Wait, allocate nothing.
 func TestNoAllocations(t *testing.T) {
 	eachTarget(t, func(t *testing.T, p *Provider, g target) {
 		l := newLink(t, p, g, smallConfig, 1<<20)
@@ -204,8 +202,7 @@ func TestNoAllocations(t *testing.T) {
 	})
 }
 
-// TestStrangers: programs other than gdrcp get no connection, as client or
-// server.
+// TestStrangers: programs other than gdrcp get no connection, as client or server.
 func TestStrangers(t *testing.T) {
 	rping, err := exec.LookPath("rping")
 	if err != nil {
@@ -261,11 +258,10 @@ func dialStranger(t *testing.T, p *Provider, g target, rping string) {
 // that loses its device.
 const removesDevice = "GDRCP_TEST_REMOVES_DEVICE"
 
-// TestDeviceRemoved removes a device that has a live connection. It creates the
-// device, of the same kind as the targets, and so must be root. The kernel
-// waits for every process that has the device open, and meanwhile holds locks
-// that the other devices need, and librdmacm keeps the device open. So a
-// separate process does this, and exits.
+// TestDeviceRemoved removes a device that has a live connection. It creates the device, of
+// the same kind as the targets, and so must be root. The kernel waits for every process
+// that has the device open, and meanwhile holds locks that the other devices need, and
+// librdmacm keeps the device open. So a separate process does this, and exits.
 func TestDeviceRemoved(t *testing.T) {
 	eachTarget(t, func(t *testing.T, _ *Provider, g target) {
 		kind := strings.TrimRight(g.device, "0123456789")

@@ -120,8 +120,7 @@ func TestSilentPeer(t *testing.T) {
 						t.Fatalf("%d event channels are open, and were %d", channels(t), before)
 					}
 				}
-				// The device's objects are freed with the channel, or soon
-				// after.
+				// The device's objects are freed with the channel, or soon after.
 				again, err := p.Open(g.device, smallConfig)
 				if err != nil {
 					t.Fatal(err)

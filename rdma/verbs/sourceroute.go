@@ -14,10 +14,9 @@ import (
 	"gdrcp/rdma"
 )
 
-// LeadsTo reports whether packets to remote from an address of the device leave
-// by the interface with that address, as when each device has a routing table
-// of its own (`ip rule`). It only queries the routing tables, and does not
-// block.
+// LeadsTo reports whether packets to remote from an address of the device leave by the
+// interface with that address, as when each device has a routing table of its own (`ip
+// rule`). It only queries the routing tables, and does not block.
 func (p *Provider) LeadsTo(d rdma.Device, remote netip.Addr) bool {
 	return slices.ContainsFunc(d.Addrs(), func(from netip.Addr) bool {
 		if from.Is4() != remote.Unmap().Is4() || rdma.NeedsZone(from) {

@@ -32,9 +32,8 @@ func (s *spinner) long() time.Duration {
 	return min(2*s.recent, s.most)
 }
 
-// waited records how long a Wait took until there were completions. The
-// duration is capped at a few times most, so that a rail that becomes active
-// again soon polls again.
+// waited records how long a Wait took until there were completions. The duration is capped
+// at a few times most, so that a rail that becomes active again soon polls again.
 func (s *spinner) waited(took time.Duration) {
 	if took <= atOnce {
 		return

@@ -106,13 +106,11 @@ func (e *eventError) Error() string {
 	return fmt.Sprintf("%s: %s", name, e.errno())
 }
 
-// untoldStatus is the status that librdmacm reports if a step of its own
-// failed, such as changing a queue pair's state after the peer's answer. It is
-// not an error number.
+// untoldStatus is the status that librdmacm reports if a step of its own failed, such as
+// changing a queue pair's state after the peer's answer. It is not an error number.
 const untoldStatus = -1
 
-// errno returns the status as an error number: rdma_cm reports it as a negative
-// number.
+// errno returns the status as an error number: rdma_cm reports it as a negative number.
 func (e *eventError) errno() syscall.Errno {
 	if e.ev.status == untoldStatus {
 		return syscall.EIO
@@ -154,8 +152,7 @@ func connectError(device string, peer netip.AddrPort, ev cmEvent) error {
 		case rejNoResources:
 			op.Hint = "the peer's device has no resources left"
 		case -int(syscall.ECONNREFUSED), -int(syscall.ECONNRESET):
-			// iWARP: a TCP reset. A gdrcp that refuses sends the reason as
-			// private data.
+			// iWARP: a TCP reset. A gdrcp that refuses sends the reason as private data.
 			op.Status = "nobody listens there"
 			op.Err = syscall.ECONNREFUSED
 			op.Hint = "start gdrcp serve on the peer, and check the port"

@@ -51,11 +51,10 @@ func readDevice(sysfs, name string, tables *gidTables) rdma.Device {
 	return d
 }
 
-// hardwareOf returns the directory of the PCI function that a device's link
-// points to, or of the next one above: there may be an auxiliary device in
-// between (Linux, Documentation/driver-api/auxiliary_bus.rst), for which the
-// kernel reports no NUMA node. If there is no PCI function it returns the
-// target of the link.
+// hardwareOf returns the directory of the PCI function that a device's link points to, or
+// of the next one above: there may be an auxiliary device in between (Linux,
+// Documentation/driver-api/auxiliary_bus.rst), for which the kernel reports no NUMA node.
+// If there is no PCI function it returns the target of the link.
 func hardwareOf(dir string) (at string, isPCI bool) {
 	device := filepath.Join(dir, "device")
 	at, err := filepath.EvalSymlinks(device)

@@ -23,9 +23,8 @@ func (r *rail) gidsChanged(port int, has []netip.Addr) {
 	r.eachOn(port, func(c *conn) { c.gidGone = c.gid.IsValid() && !slices.Contains(has, c.gid) })
 }
 
-// lidChanged records for each connection over a port whether the port still has
-// the LID that the peer sends to. lid is the port's present LID, or empty if it
-// has none.
+// lidChanged records for each connection over a port whether the port still has the LID
+// that the peer sends to. lid is the port's present LID, or empty if it has none.
 func (r *rail) lidChanged(port int, lid string) {
 	r.eachOn(port, func(c *conn) { c.lidGone = c.lid != "" && c.lid != lid })
 }
@@ -42,8 +41,7 @@ func (r *rail) eachOn(port int, f func(*conn)) {
 	}
 }
 
-// Trouble reports a connection whose port is down, or no longer has the local
-// address.
+// Trouble reports a connection whose port is down, or no longer has the local address.
 func (r *rail) Trouble() error {
 	portDown, gidGone, lidGone := false, false, false
 	r.mu.Lock()
@@ -66,10 +64,9 @@ func (r *rail) Trouble() error {
 	return e
 }
 
-// lidOf returns the LID of a port: its address in an InfiniBand subnet. It is
-// empty on other networks, and until the subnet manager has assigned one. Linux
-// shows it in hexadecimal digits
-// (Documentation/ABI/stable/sysfs-class-infiniband).
+// lidOf returns the LID of a port: its address in an InfiniBand subnet. It is empty on
+// other networks, and until the subnet manager has assigned one. Linux shows it in
+// hexadecimal digits (Documentation/ABI/stable/sysfs-class-infiniband).
 func lidOf(sysfs, device string, port int) string {
 	lid := readLine(filepath.Join(sysfs, "class/infiniband", device, "ports", strconv.Itoa(port)), "lid")
 	if n, err := strconv.ParseUint(lid, 0, 32); err != nil || n == 0 {
@@ -78,11 +75,10 @@ func lidOf(sysfs, device string, port int) string {
 	return lid
 }
 
-// gidsOf lists the GIDs that a port has. ok is false if they cannot be read. An
-// entry that is not in use reads as zeros (Linux,
-// Documentation/ABI/stable/sysfs-class-infiniband). On RoCE an entry is an IP
-// address of the port's interfaces (InfiniBand Architecture Specification,
-// annex A17).
+// gidsOf lists the GIDs that a port has. ok is false if they cannot be read. An entry that
+// is not in use reads as zeros (Linux, Documentation/ABI/stable/sysfs-class-infiniband).
+// On RoCE an entry is an IP address of the port's interfaces (InfiniBand Architecture
+// Specification, annex A17).
 func gidsOf(sysfs, device string, port int) (list []netip.Addr, ok bool) {
 	entries, _ := filepath.Glob(filepath.Join(sysfs, "class/infiniband", device, "ports", strconv.Itoa(port), "gids/*"))
 	for _, entry := range entries {

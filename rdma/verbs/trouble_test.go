@@ -27,8 +27,7 @@ func troubled() (r *rail, first, second *conn) {
 	return r, first, second
 }
 
-// wantTrouble checks that a rail's Trouble contains text, or is nil if text is
-// empty.
+// wantTrouble checks that a rail's Trouble contains text, or is nil if text is empty.
 func wantTrouble(t *testing.T, r *rail, when, text string) {
 	t.Helper()
 	err := r.Trouble()

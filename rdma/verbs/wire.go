@@ -40,8 +40,7 @@ const greetingImm = wireMagic + wireVersion
 
 var _ [maxRequestBytes - wireHeaderBytes - rdma.MaxPrivateDataBytes]struct{}
 
-// errWireVersion is the error for private data of another version of this
-// package.
+// errWireVersion is the error for private data of another version of this package.
 type errWireVersion uint8
 
 func (v errWireVersion) Error() string {

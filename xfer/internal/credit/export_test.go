@@ -6,23 +6,24 @@ import (
 	"slices"
 )
 
-// The model explores copies of the three types, and tells their states apart by what the
-// rules can depend on: differences of generations, not their values.
+// The model explores copies of the three types, and distinguishes their states
+// by what the rules can depend on: differences of generations, not their
+// values.
 
-// Clone returns a copy that shares nothing.
+// Clone returns an independent copy.
 func (s *Sink) Clone() Sink {
 	return Sink{slots: slices.Clone(s.slots), busy: s.busy, closed: maps.Clone(s.closed)}
 }
 
-// Generation is the generation of a slot that was granted last.
+// Generation returns the generation with which a slot was last granted.
 func (s *Sink) Generation(slot uint32) uint64 { return s.slots[slot].generation }
 
-// StepBack takes the generation of a slot back by one, as if a lost place were granted
-// again with the same.
+// StepBack decrements the generation of a slot, as if a lost place were granted
+// again with the same generation.
 func (s *Sink) StepBack(slot uint32) { s.slots[slot].generation-- }
 
-// AppendKey appends what tells the state apart, where the generations of the slots are
-// the origin.
+// AppendKey appends an encoding of the state, with the generations of the slots
+// as the origin.
 func (s *Sink) AppendKey(b []byte) []byte {
 	for _, p := range s.slots {
 		b = append(b, bit(p.busy))
@@ -34,19 +35,19 @@ func (s *Sink) AppendKey(b []byte) []byte {
 	return binary.LittleEndian.AppendUint16(b, closed)
 }
 
-// Clone returns a copy that shares nothing.
+// Clone returns an independent copy.
 func (s *Source) Clone() Source {
 	return Source{slots: slices.Clone(s.slots), grants: slices.Clone(s.grants), inAir: s.inAir}
 }
 
-// StepBack takes the generation of the slot granted last back by one.
+// StepBack decrements the generation of the slot granted last.
 func (s *Source) StepBack() { s.grants[len(s.grants)-1].Generation-- }
 
-// AppendKey appends what tells the state apart, with generations relative to those of a
-// sink.
+// AppendKey appends an encoding of the state, with generations relative to
+// those of a sink.
 func (s *Source) AppendKey(b []byte, sink *Sink) []byte {
 	for i, p := range s.slots {
-		link := byte(p.link) * bit(p.inAir) // it matters no more once the slot is back
+		link := byte(p.link) * bit(p.inAir) // irrelevant once the slot has been returned
 		b = append(b, byte(p.generation-sink.Generation(uint32(i))), link, bit(p.inAir)|bit(p.fencing)<<1)
 	}
 	for _, g := range s.grants {

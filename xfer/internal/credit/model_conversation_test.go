@@ -4,11 +4,11 @@ import (
 	"fmt"
 )
 
-// conversation is a model of the conversation alone: both ends have some words to say,
-// and say nothing because of a lost link.
+// conversation is a model of the conversation alone: both ends have a number of
+// words to send, and send nothing because of a lost link.
 type conversation struct {
 	talk     talk
-	words    [2]uint64 // to be said
+	words    [2]uint64 // to be sent
 	heard    [2]uint64
 	want     [2]uint64
 	failures int

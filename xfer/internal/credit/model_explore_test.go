@@ -14,18 +14,19 @@ import (
 
 // state is one state of a model.
 type state interface {
-	// steps appends what can happen next.
+	// steps appends the steps that are possible next.
 	steps(to []step) []step
-	// after returns the state after a step, and leaves this one alone. The error is a
-	// broken property.
+	// after returns the state after a step, without modifying this one. The
+	// error is a violated property.
 	after(s step) (state, error)
-	// appendKey appends what tells this state from every other that has another future.
+	// appendKey appends an encoding that differs from that of every state with
+	// another future.
 	appendKey(b []byte) []byte
-	// ended reports whether everything was done that is to be done.
+	// ended reports whether everything is done.
 	ended() bool
 }
 
-// step is something that can happen. Progress does not rely on a step that is not sure:
+// step is a possible event. Progress does not rely on a step that is not sure:
 // such a step may never happen.
 type step struct {
 	name string
@@ -39,7 +40,7 @@ func (s step) String() string {
 	return fmt.Sprintf("%v: %s %d, link %d", s.side, s.name, s.arg, s.link)
 }
 
-// side is an end of the session, or what lies between them.
+// side is an end of the session, or the network between them.
 type side uint8
 
 const (
@@ -50,28 +51,29 @@ const (
 
 func (s side) String() string { return [...]string{"source", "sink", "network"}[s] }
 
-// The properties that a whole exploration shows.
+// The properties that are checked over a whole exploration.
 var (
 	errDeadlock = errors.New("deadlock: nothing that is sure can happen any more")
 	errNoEnd    = errors.New("livelock: no end can be reached any more")
 )
 
-// graph is what was explored. States have numbers in the order in which they were found.
+// graph holds the explored states, numbered in the order in which they were
+// found.
 type graph struct {
 	seeds  [2]maphash.Seed
 	index  map[[2]uint64]int32
 	parent []int32
 	via    []step
 	ends   []int32
-	// last and edges say from which states a state is reached by a step that is sure:
-	// last has the newest such edge of each state, or -1.
+	// last and edges record the predecessors of each state by sure steps: last
+	// has the newest such edge of each state, or -1.
 	last  []int32
 	edges []edge
 }
 
 type edge struct{ from, next int32 }
 
-// counterexample is how a broken property was reached.
+// counterexample is a path to a violated property.
 type counterexample struct {
 	why   error
 	steps []step
@@ -87,17 +89,18 @@ func (c *counterexample) Error() string {
 	return b.String()
 }
 
-// Unwrap returns the broken property.
+// Unwrap returns the violated property.
 func (c *counterexample) Unwrap() error { return c.why }
 
-// explore visits every state that can be reached from first, nearest first. The error is a
-// *counterexample: a step breaks a property, or from some state no end can be reached any
-// more by steps that are sure. states is how many were visited.
+// explore visits every state that can be reached from first, in breadth-first
+// order. The error is a *counterexample: a step violates a property, or from
+// some state no end can be reached by sure steps. states is the number of
+// states visited.
 //
-// States are told apart by 128 bits of hashes of their keys: that two of 10^8 are taken
-// for one has a chance below 10^-22.
+// States are compared by 128-bit hashes of their keys: the probability that two
+// of 10^8 collide is below 10^-22.
 func explore(first state) (states int, err error) {
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // the states live shortly
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // the states are short-lived
 	g := &graph{index: make(map[[2]uint64]int32), seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
 	var key []byte
 	var steps []step
@@ -150,7 +153,7 @@ func (g *graph) add(s state, from int32, by step, buf []byte) (at int32, key []b
 	return at, buf, true
 }
 
-// path is how a state was reached first.
+// path returns the steps by which a state was first reached.
 func (g *graph) path(at int32) []step {
 	var back []step
 	for ; g.parent[at] >= 0; at = g.parent[at] {
@@ -160,8 +163,8 @@ func (g *graph) path(at int32) []step {
 	return back
 }
 
-// astray returns the first state from which no end can be reached by steps that are sure,
-// or -1.
+// astray returns the first state from which no end can be reached by sure
+// steps, or -1.
 func (g *graph) astray() int32 {
 	reaches := make([]bool, len(g.parent))
 	queue := g.ends
@@ -181,7 +184,8 @@ func (g *graph) astray() int32 {
 	return int32(slices.Index(reaches, false))
 }
 
-// toy is a model of a few states, with any steps between them. Number 9 is the end.
+// toy is a model with few states and arbitrary steps between them. Number 9 is
+// the end.
 type toy struct {
 	at   int
 	next map[int][]step

@@ -7,10 +7,11 @@ import (
 	"gdrcp/xfer/internal/credit"
 )
 
-// generationMask is what an announcement has of a generation: one bit, the worst case.
+// generationMask selects the bits of a generation in an announcement: a single
+// bit, the worst case.
 const generationMask = 1
 
-// sinkSteps appends what can happen at the sink.
+// sinkSteps appends the possible steps of the sink.
 func (w *world) sinkSteps(to []step) []step {
 	e := &w.sink
 	for l := credit.Link(1); int(l) <= w.talk.links; l++ {
@@ -23,7 +24,7 @@ func (w *world) sinkSteps(to []step) []step {
 		to = append(to, step{name: "take announcement", side: atSink, sure: true})
 	}
 	for i := range w.scope.slots {
-		// What comes before its turn waits in its slot.
+		// A chunk that arrives before its turn waits in its slot.
 		if h, m := &e.held[i], &e.memory[i]; h.by && (m.generation != h.place.Generation || m.chunk <= e.next) {
 			to = append(to, step{name: "verify slot", side: atSink, arg: i, sure: true})
 		}
@@ -39,8 +40,9 @@ func (w *world) sinkSteps(to []step) []step {
 	return to
 }
 
-// landings appends what can land over a link, as long as the sink has not closed its
-// connections. On a broken link it may land, late, or never.
+// landings appends the writes that can land over a link, as long as the sink
+// has not closed its connections. On a failed link a write may land, late, or
+// never.
 func (w *world) landings(to []step, l credit.Link) []step {
 	sure := !w.talk.pipes[l-1].broken
 	for i, d := range w.data[l-1] {
@@ -82,7 +84,7 @@ func (w *world) sinkStep(s step) error {
 		e.outbox = e.outbox[1:]
 		w.talk.say(atSink, m)
 	case "lose":
-		if !w.scope.sound { // else the source notices for itself, at any time
+		if !w.scope.sound { // otherwise the source detects it by itself, at any time
 			e.outbox = with(e.outbox, message{kind: messageRailDown, link: s.link})
 		}
 		return w.sinkLoses(s.link)
@@ -92,14 +94,15 @@ func (w *world) sinkStep(s step) error {
 	return nil
 }
 
-// land moves a write to its slot, or an announcement to those to be taken.
+// land moves a write to its slot, or an announcement to those that have
+// arrived.
 func (w *world) land(l credit.Link, i int, astray bool) error {
 	e := &w.sink
 	d := w.data[l-1][i]
 	w.data[l-1] = slices.Delete(slices.Clone(w.data[l-1]), i, i+1)
 	if d.announces {
 		if e.arrived = with(e.arrived, d); e.slots.Closed(l) && w.scope.without != closedLinksStale {
-			return w.announce(len(e.arrived) - 1) // whenever it is taken, it is stale
+			return w.announce(len(e.arrived) - 1) // it is stale whenever it is processed
 		}
 		return nil
 	}
@@ -114,7 +117,7 @@ func (w *world) land(l credit.Link, i int, astray bool) error {
 	return w.shutIfIdle(l)
 }
 
-// announce takes an announcement that was taken off its link before.
+// announce processes an announcement that has arrived over its link.
 func (w *world) announce(i int) error {
 	e := &w.sink
 	a := e.arrived[i]
@@ -141,8 +144,9 @@ func (w *world) announce(i int) error {
 	return nil
 }
 
-// verify is a worker with a slot: it reads the header, books and lands the chunk, and
-// returns the slot. A chunk whose header is another's is wanted again.
+// verify is a worker with a slot: it reads the header, books and lands the
+// chunk, and returns the slot. If the header belongs to another chunk, it
+// requests the chunk again.
 func (w *world) verify(slot int) error {
 	e := &w.sink
 	h, m := e.held[slot], e.memory[slot]
@@ -170,7 +174,8 @@ func (w *world) giveBack(p credit.Place, again bool) {
 	w.talk.record(credit.Step{Kind: credit.StepReturned, Sink: true, Place: p, Again: again})
 }
 
-// sinkLoses makes announcements over a link stale. Its connections are open still.
+// sinkLoses makes announcements over a link stale. Its connections are still
+// open.
 func (w *world) sinkLoses(l credit.Link) error {
 	w.sink.slots.Close(l)
 	w.talk.lose(atSink, l)
@@ -178,8 +183,8 @@ func (w *world) sinkLoses(l credit.Link) error {
 	return w.shutIfIdle(l)
 }
 
-// shutIfIdle closes the connections of a link that both ends gave up, if nothing can land
-// any more. When that happens does not matter then.
+// shutIfIdle closes the connections of a link that both ends have given up, if
+// nothing can land any more. Then the time of closing does not matter.
 func (w *world) shutIfIdle(l credit.Link) error {
 	if len(w.data[l-1]) > 0 || w.talk.isUp(atSource, l) || w.talk.isUp(atSink, l) || w.sink.shut[l-1] || w.scope.without == lostLinksUnused {
 		return nil
@@ -187,7 +192,8 @@ func (w *world) shutIfIdle(l credit.Link) error {
 	return w.shut(l)
 }
 
-// shut closes the connections of a link. What did not land never will.
+// shut closes the connections of a link. Writes that have not landed never
+// will.
 func (w *world) shut(l credit.Link) error {
 	e := &w.sink
 	e.shut[l-1] = true
@@ -202,7 +208,7 @@ func (w *world) shut(l credit.Link) error {
 	return nil
 }
 
-// sinkHears deals with a message of the source.
+// sinkHears handles a message of the source.
 func (w *world) sinkHears(m *message) error {
 	if w.talk.isUp(atSink, m.link) {
 		if err := w.sinkLoses(m.link); err != nil {
@@ -216,7 +222,7 @@ func (w *world) sinkHears(m *message) error {
 	return nil
 }
 
-// answer says which places of a fence were never announced.
+// answer reports which places of a fence were never announced.
 func (w *world) answer(m *message) error {
 	e := &w.sink
 	var busy []credit.Place

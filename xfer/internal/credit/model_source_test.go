@@ -11,7 +11,7 @@ func (w *world) mayUse(l credit.Link) bool {
 	return w.talk.isUp(atSource, l) || w.scope.without == lostLinksUnused
 }
 
-// sourceSteps appends what the source can do of itself.
+// sourceSteps appends the possible steps of the source.
 func (w *world) sourceSteps(to []step) []step {
 	e := &w.source
 	grants, again, fresh := e.slots.Grants(), 0, e.next < w.scope.chunks
@@ -22,7 +22,7 @@ func (w *world) sourceSteps(to []step) []step {
 			fresh = false
 		}
 	}
-	kept := len(e.missing) // a slot for each chunk that must come again, for the sink waits for it
+	kept := len(e.missing) // a slot for each chunk that must be sent again, because the sink waits for it
 	if w.scope.without == slotKeptForMissing {
 		kept = 0
 	}
@@ -55,7 +55,7 @@ func (w *world) sourceStep(s step) error {
 	switch s.name {
 	case "address new chunk", "address again chunk":
 		near := uint32(0)
-		if s.link > 1 { // slot 1 is near to all links but the first, to which no slot is
+		if s.link > 1 { // slot 1 is near to all links except the first, which no slot is near to
 			near = 1
 		}
 		p := e.slots.AddressNear(s.link, 1, near)
@@ -77,7 +77,7 @@ func (w *world) sourceStep(s step) error {
 	return nil
 }
 
-// post puts an addressed chunk on its way, with its announcement behind it.
+// post sends an addressed chunk, followed by its announcement.
 func (w *world) post(i int) {
 	e := &w.source
 	u := e.unposted[i]
@@ -89,15 +89,15 @@ func (w *world) post(i int) {
 		e.next++
 	}
 	if w.talk.pipes[u.link-1].broken || w.sink.shut[u.link-1] {
-		return // gone, as what is said over a broken link
+		return // lost, like messages over a failed link
 	}
 	announcement := u
 	announcement.announces = true
 	w.data[u.link-1] = append(slices.Clip(w.data[u.link-1]), u, announcement)
 }
 
-// sourceLoses gives a link up: nothing is posted over it any more, its connections are
-// closed, and the sink is asked what of it was never announced.
+// sourceLoses gives up a link: nothing more is posted over it, its connections
+// are closed, and the sink is asked which of its places were never announced.
 func (w *world) sourceLoses(l credit.Link) error {
 	e := &w.source
 	w.talk.lose(atSource, l)
@@ -117,7 +117,7 @@ func (w *world) sourceLoses(l credit.Link) error {
 	}
 	w.talk.record(credit.Step{Kind: credit.StepFence, Link: l, Places: named})
 	if m := (message{kind: messageFence, link: l, places: named}); w.scope.sound {
-		w.talk.say(atSource, m) // a sound conversation keeps it long enough
+		w.talk.say(atSource, m) // a reliable conversation delivers it
 	} else {
 		e.outbox = with(e.outbox, m)
 	}
@@ -130,8 +130,8 @@ func (w *world) sourceLoses(l credit.Link) error {
 	return nil
 }
 
-// regrant takes places that were lost. Their chunks go again, unless they were never posted:
-// those are addressed anew anyway.
+// regrant handles places that were lost. Their chunks are sent again, unless
+// they were never posted: those are addressed again anyway.
 func (w *world) regrant(l credit.Link, lost []credit.Place) error {
 	e := &w.source
 	for _, p := range lost {
@@ -150,7 +150,7 @@ func (w *world) regrant(l credit.Link, lost []credit.Place) error {
 	return nil
 }
 
-// sourceHears deals with a message of the sink.
+// sourceHears handles a message of the sink.
 func (w *world) sourceHears(m *message) error {
 	e := &w.source
 	switch m.kind {

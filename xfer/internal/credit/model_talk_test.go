@@ -7,17 +7,17 @@ import (
 	"gdrcp/xfer/internal/credit"
 )
 
-// maxLinks is how many links a model can have, one after the other.
+// maxLinks is how many links a model can have in total.
 const maxLinks = 4
 
-// message is one control message. It never changes.
+// message is one control message. It is immutable.
 type message struct {
 	kind     messageKind
 	seq      uint64 // 0: an ack
 	consumed uint64
 	link     credit.Link
 	places   []credit.Place
-	again    uint8 // of messageCredit: bit i says that the chunk of places[i] is wanted again
+	again    uint8 // for messageCredit: if bit i is set, the chunk of places[i] is requested again
 }
 
 type messageKind uint8
@@ -28,34 +28,34 @@ const (
 	messageRailDown
 	messageFence
 	messageFenced
-	messageWord // of a conversation about nothing
+	messageWord // for the model of the conversation alone
 )
 
-// talk is the control conversation: the windows of both ends, the links with what is on
-// its way over them, and which link each end has. Index an array of links by the link's
-// number less one.
+// talk is the control conversation: the windows of both ends, the links with
+// the messages in flight, and which link each end uses. Index an array of links
+// by the link's number less one.
 type talk struct {
 	without rule
-	trace   *[]credit.Step // nil: nobody records
+	trace   *[]credit.Step // nil: steps are not recorded
 	ends    [2]speaker
-	links   int // made so far
+	links   int // number of links created so far
 	pipes   [maxLinks]pipe
 	up      [2][maxLinks]bool // the end has the link
-	// sound is the conversation as an end sees it that need not know of links: everything
-	// arrives once and in order, at any time. Where isSound is set, it takes the place of
-	// pipes.
+	// sound is the conversation as an end sees it that ignores links: every
+	// message arrives once and in order, at any time. If isSound is set, it
+	// replaces pipes.
 	isSound bool
-	sound   [2][]message // on its way to an end
+	sound   [2][]message // in flight to an end
 }
 
 // speaker is one end of the conversation.
 type speaker struct {
 	window credit.Window
-	over   credit.Link // which the end speaks over; 0 while it has none
-	kept   []message   // said, and not known to be consumed
+	over   credit.Link // the link that the end sends over; 0 if it has none
+	kept   []message   // sent, and not known to be consumed
 }
 
-// pipe is what is on its way over a link to either end, in order.
+// pipe has the messages in flight over a link to either end, in order.
 type pipe struct {
 	broken bool
 	to     [2][]message
@@ -80,7 +80,7 @@ func (t *talk) record(s credit.Step) {
 
 func (t *talk) isUp(at side, l credit.Link) bool { return t.up[at][l-1] }
 
-// maySay reports whether an end may say something new now.
+// maySay reports whether an end may send a new message now.
 func (t *talk) maySay(from side) bool {
 	if t.isSound {
 		return true
@@ -88,7 +88,7 @@ func (t *talk) maySay(from side) bool {
 	return t.ends[from].over != 0 && t.ends[from].window.Open()
 }
 
-// say says a message for the first time.
+// say sends a message for the first time.
 func (t *talk) say(from side, m message) {
 	if t.isSound {
 		t.sound[1-from] = with(t.sound[1-from], m)
@@ -101,8 +101,9 @@ func (t *talk) say(from side, m message) {
 	t.transmit(from, m)
 }
 
-// transmit sends a message over the link that an end speaks over. What is sent over a
-// broken link is gone: that it may get through is the case of a link that breaks later.
+// transmit sends a message over an end's current link. A message over a failed
+// link is lost: the case in which it gets through is covered by a link that
+// fails later.
 func (t *talk) transmit(from side, m message) {
 	e := &t.ends[from]
 	if m.seq != 0 {
@@ -115,8 +116,8 @@ func (t *talk) transmit(from side, m message) {
 	}
 }
 
-// take takes the next message that came to an end over a link. news is false for an ack,
-// and for what was said again.
+// take receives the next message that arrived at an end over a link. news is
+// false for an ack, and for a repeated message.
 func (t *talk) take(at side, l credit.Link) (m message, news bool, err error) {
 	if t.isSound {
 		m, t.sound[at] = t.sound[at][0], t.sound[at][1:]
@@ -140,29 +141,30 @@ func (t *talk) take(at side, l credit.Link) (m message, news bool, err error) {
 		t.record(credit.Step{Kind: credit.StepTook, Sink: at == atSink, Seq: m.seq})
 	}
 	if !news && t.without == repeatsPassedOver {
-		m.seq, news = 0, true // dealt with, and not counted
+		m.seq, news = 0, true // handled, and not counted
 	}
 	return m, news, nil
 }
 
-// taken counts a message as dealt with, once it was.
+// taken counts a message as consumed, after it was handled.
 func (t *talk) taken(at side, m message, news bool) {
 	e := &t.ends[at]
 	if m.seq == 0 || !news && t.without != repeatsCountedOnce {
 		return
 	}
 	e.window.Consume()
-	if e.over != 0 { // with a window this small every message is worth an ack
+	if e.over != 0 { // with such a small window every message is acknowledged
 		t.transmit(at, message{})
 	}
 }
 
-// mayLose reports whether an end can notice that a link is lost.
+// mayLose reports whether an end can detect that a link is lost.
 func (t *talk) mayLose(at side, l credit.Link) bool {
 	return t.isUp(at, l) && (t.pipes[l-1].broken || !t.isUp(1-at, l))
 }
 
-// lose closes an end's connections of a link, as far as the conversation goes.
+// lose closes an end's connections of a link, as far as the conversation is
+// concerned.
 func (t *talk) lose(at side, l credit.Link) {
 	t.up[at][l-1] = false
 	t.pipes[l-1].to[at] = nil
@@ -171,7 +173,7 @@ func (t *talk) lose(at side, l credit.Link) {
 	}
 }
 
-// move makes an end speak over another link.
+// move makes an end send over another link.
 func (t *talk) move(at side, l credit.Link) {
 	e := &t.ends[at]
 	e.over = l
@@ -191,7 +193,7 @@ func (t *talk) rejoin() {
 	t.links++
 }
 
-// steps appends what can happen to the conversation and to the links.
+// steps appends the possible events of the conversation and the links.
 func (t *talk) steps(to []step, failures, rejoins int) []step {
 	whole, lost := 0, 0
 	for l := credit.Link(1); int(l) <= t.links; l++ {
@@ -232,8 +234,8 @@ func (t *talk) steps(to []step, failures, rejoins int) []step {
 	return to
 }
 
-// appendKey appends the conversation's state. Only differences of numbers count.
-// content appends what a message says.
+// appendKey appends an encoding of the conversation's state. Only differences
+// of numbers matter. content encodes the content of a message.
 func (t *talk) appendKey(b []byte, content func(b []byte, m *message) []byte) []byte {
 	if t.isSound {
 		for at := atSource; at <= atSink; at++ {
@@ -257,14 +259,14 @@ func (t *talk) appendKey(b []byte, content func(b []byte, m *message) []byte) []
 		b = append(b, byte(sent-base), byte(got-base), byte(consumed-base), byte(told-base), byte(e.over))
 	}
 	add := func(from side, m *message) {
-		b = append(b, byte(max(m.consumed, acked[1-from])-acked[1-from])) // an older count is passed over
+		b = append(b, byte(max(m.consumed, acked[1-from])-acked[1-from])) // an older count is ignored
 		switch {
 		case m.seq == 0:
 			b = append(b, 0xfe)
 		case m.seq > received[1-from] || t.without == repeatsPassedOver || t.without == repeatsCountedOnce:
 			b = content(append(b, byte(m.seq-acked[from]), byte(m.kind), byte(m.link)), m)
 		default:
-			b = append(b, 0xfd) // it was taken before
+			b = append(b, 0xfd) // it has already been received
 		}
 	}
 	for at := atSource; at <= atSink; at++ {
@@ -286,7 +288,8 @@ func (t *talk) appendKey(b []byte, content func(b []byte, m *message) []byte) []
 	return b
 }
 
-// with returns a list with one more element. Other states have the list, too.
+// with returns a list with one more element. It does not modify the list, which
+// other states share.
 func with[T any](list []T, x T) []T { return append(slices.Clip(list), x) }
 
 func bits(flags ...bool) (b byte) {

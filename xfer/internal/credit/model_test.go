@@ -12,7 +12,8 @@ import (
 	"gdrcp/xfer/internal/credit/credittest"
 )
 
-// rule is what can be taken out of the protocol, to see that the model finds the harm.
+// rule is a rule that can be removed from the protocol, to check that the model
+// detects the harm.
 type rule uint8
 
 const (
@@ -34,9 +35,10 @@ const (
 	ackAfterMove
 )
 
-// modelScopes are what is explored. The protocol of slots is explored with a conversation
-// that brings everything once and in order, as TestModelOfConversation shows that it does,
-// and in smaller scopes together with the conversation.
+// modelScopes are the explored configurations. The protocol of slots is
+// explored with a conversation that delivers every message once and in order,
+// which TestModelOfConversation proves, and in smaller scopes together with the
+// conversation.
 var modelScopes = []struct {
 	name  string
 	large bool
@@ -86,7 +88,7 @@ func mayBeLong(t *testing.T, large bool) {
 	}
 }
 
-// report explores a model, and says how many states it has.
+// report explores a model, and logs the number of its states.
 func report(t *testing.T, first state) {
 	began := time.Now()
 	states, err := explore(first)
@@ -96,9 +98,9 @@ func report(t *testing.T, first state) {
 	}
 }
 
-// TestModelFindsWhatARuleIsFor takes rules out one by one. The model must find the harm.
-// Where it lies in what both ends did, and not only in what they did not do or in what
-// landed, the check of traces must find it, too.
+// TestModelFindsWhatARuleIsFor removes rules one by one. The model must detect
+// the harm. If the harm is visible in the steps of both ends, and not only in
+// missing steps or in what landed, the check of traces must also detect it.
 func TestModelFindsWhatARuleIsFor(t *testing.T) {
 	plain := scope{slots: 2, chunks: 2, links: 2, failures: 1, sound: true}
 	damaged, queueFull, talking, long := plain, plain, plain, plain
@@ -108,8 +110,8 @@ func TestModelFindsWhatARuleIsFor(t *testing.T) {
 		rule  rule
 		name  string
 		scope scope
-		harm  string // found by the model
-		trace string // found in the trace
+		harm  string // detected by the model
+		trace string // detected in the trace
 	}{
 		{quarantined, "the source writes to no slot of a lost link before the sink has answered", plain, "announced, which was not granted", "the sink has not said that it is lost"},
 		{closedBeforeAnswer, "the sink closes the connections of a link before it answers", plain, "holds something else", "writes can still land"},
@@ -158,7 +160,8 @@ func TestModelOfConversationFindsWhatARuleIsFor(t *testing.T) {
 	}
 }
 
-// harm returns how a model breaks a property, which want says in part.
+// harm checks that a model violates a property, with an error that contains
+// want.
 func harm(t *testing.T, first state, want string) (found *counterexample) {
 	states, err := explore(first)
 	if !errors.As(err, &found) {
@@ -171,8 +174,9 @@ func harm(t *testing.T, first state, want string) (found *counterexample) {
 	return found
 }
 
-// TestTracesOfTheModel has the model take random ways in a scope too large to be explored.
-// It must get to an end, and the check of traces must find no fault.
+// TestTracesOfTheModel takes random paths through a scope that is too large to
+// be explored. Each must reach an end, and the check of traces must report no
+// violation.
 func TestTracesOfTheModel(t *testing.T) {
 	for _, sound := range []bool{false, true} {
 		s := scope{slots: 4, chunks: 7, links: 2, rejoins: 2, failures: 3, damages: 2, window: 3, lanes: true, queueFull: true, sound: sound}
@@ -198,7 +202,7 @@ func TestTracesOfTheModel(t *testing.T) {
 	}
 }
 
-// record takes the steps of a path, and returns what both ends did.
+// record executes the steps of a path, and returns the steps of both ends.
 func record(w *world, path []step) (trace []credit.Step) {
 	w.talk.trace = &trace
 	for _, s := range path {

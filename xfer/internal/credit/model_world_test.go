@@ -8,42 +8,42 @@ import (
 	"gdrcp/xfer/internal/credit"
 )
 
-// scope is how much of the world a model explores.
+// scope is the configuration that a model explores.
 type scope struct {
 	slots, chunks  int
-	links, rejoins int  // links at the beginning, and those that come later
-	failures       int  // links that break, at any step
-	damages        int  // writes that go astray
-	window         int  // messages under way in each direction
-	lanes          bool // a link has many queue pairs: only what is for one slot is in order
+	links, rejoins int  // links at the beginning, and number of later ones
+	failures       int  // links that fail, at any step
+	damages        int  // writes with damage
+	window         int  // messages in flight in each direction
+	lanes          bool // a link has many queue pairs: only writes and announcements for the same slot are ordered
 	sound          bool // the conversation does not depend on links
-	queueFull      bool // what is addressed may be posted later
+	queueFull      bool // addressed chunks may be posted later
 	without        rule
 }
 
 const maxSlots = 4
 
-// The properties that a step can break.
+// The properties that a step can violate.
 var (
 	errOverwritten = errors.New("a slot was written to that is still to be verified")
 	errOther       = errors.New("a slot holds something else than what was announced")
 	errTwice       = errors.New("taken twice")
 )
 
-// world is a state of the whole protocol: both ends of package credit, the links with what
-// is on its way, the conversation, and the sink's workers.
+// world is a state of the whole protocol: both ends of package credit, the
+// links with their data in flight, the conversation, and the sink's workers.
 type world struct {
 	scope    *scope
 	talk     talk
 	source   sourceEnd
 	sink     sinkEnd
-	data     [maxLinks][]write // on its way to the sink's slots
-	failures int               // left
+	data     [maxLinks][]write // in flight to the sink's slots
+	failures int               // remaining
 	damages  int
 	rejoins  int
 }
 
-// write is a chunk on its way to a slot, or the announcement behind it.
+// write is a chunk in flight to a slot, or the announcement that follows it.
 type write struct {
 	announces bool
 	place     credit.Place
@@ -85,7 +85,7 @@ func (w *world) after(s step) (state, error) {
 	return &n, err
 }
 
-// fail takes a step of the network.
+// fail executes a step of the network.
 func (w *world) fail(s step) {
 	if s.name == "rejoin" {
 		w.rejoins--
@@ -96,7 +96,7 @@ func (w *world) fail(s step) {
 	w.talk.pipes[s.link-1].broken = true
 }
 
-// hear takes the next message of a link.
+// hear handles the next message of a link.
 func (w *world) hear(at side, l credit.Link) error {
 	m, news, err := w.talk.take(at, l)
 	if err == nil && news && at == atSource {
@@ -110,16 +110,16 @@ func (w *world) hear(at side, l credit.Link) error {
 	return err
 }
 
-// ended says that every chunk has landed, that the source knows it, and that every slot is
-// granted again.
+// ended reports whether every chunk has landed, the source knows it, and every
+// slot is granted again.
 func (w *world) ended() bool {
 	return w.source.ended == 1<<w.scope.chunks-1 && w.source.slots.Grants() == w.scope.slots &&
 		len(w.talk.ends[atSource].kept)+len(w.talk.ends[atSink].kept) == 0 &&
 		len(w.source.outbox)+len(w.sink.outbox)+len(w.sink.credits)+len(w.sink.fences) == 0
 }
 
-// appendKey tells generations of a slot by their distance from the one that the sink has
-// granted last.
+// appendKey encodes generations of a slot by their distance from the one that
+// the sink has granted last.
 func (w *world) appendKey(b []byte) []byte {
 	b = append(b, byte(w.failures), byte(w.damages), byte(w.rejoins))
 	b = w.talk.appendKey(b, w.appendContent)
@@ -146,18 +146,18 @@ func (w *world) appendContent(b []byte, m *message) []byte {
 	return append(b, m.again, 0xff)
 }
 
-// sourceEnd is the source: which chunks it has, and where they are.
+// sourceEnd is the source: which chunks it has, and in which state they are.
 type sourceEnd struct {
 	slots    credit.Source
-	next     int              // the chunk that is to be sent for the first time
+	next     int              // the next chunk to be sent for the first time
 	missing  []int            // chunks that must be sent again, until they are posted
-	unposted []write          // addressed, and not posted
-	posted   [maxSlots]posted // by slot of the sink
-	ended    int              // chunks that have landed, as bits
-	outbox   []message        // to be said, in order
+	unposted []write          // addressed, but not posted
+	posted   [maxSlots]posted // indexed by slot of the sink
+	ended    int              // chunks that have landed, as a bit set
+	outbox   []message        // to be sent, in order
 }
 
-// posted is what a slot was addressed for.
+// posted is the chunk that a slot was addressed for.
 type posted struct {
 	chunk int
 	sent  bool // its announcement was posted
@@ -182,31 +182,31 @@ func (e *sourceEnd) appendKey(b []byte, w *world) []byte {
 	return append(b, 0xff)
 }
 
-// sinkEnd is the sink: its slots and what lies in them, and its workers.
+// sinkEnd is the sink: its slots and their contents, and its workers.
 type sinkEnd struct {
 	slots   credit.Sink
 	memory  [maxSlots]cell
 	held    [maxSlots]held
-	arrived []write // announcements that were taken off their link
+	arrived []write // announcements that have arrived over their link
 	credits []returned
-	fences  []message // whose connections are not closed yet
+	fences  []message // fences whose connections are not closed yet
 	shut    [maxLinks]bool
-	next    int // the chunk to be booked next; all before it have landed
+	next    int // the next chunk to be booked; all before it have landed
 	outbox  []message
 }
 
-// cell is what lies in the memory of a slot: the generation is in the header.
+// cell is the content of a slot's memory: the generation is in the header.
 type cell struct {
 	chunk      int
 	generation uint64
-	astray     bool // a write to the slot went astray since
+	astray     bool // a later write to the slot was damaged
 }
 
 // held is a slot that a worker reads, or that waits for its turn.
 type held struct {
 	by    bool
 	place credit.Place
-	chunk int // as the source addressed it
+	chunk int // as addressed by the source
 }
 
 type returned struct {
@@ -219,7 +219,7 @@ func (e *sinkEnd) appendKey(b []byte, w *world) []byte {
 	for i := range w.scope.slots {
 		m, h := e.memory[i], e.held[i]
 		if granted := e.slots.Generation(uint32(i)); m.generation < granted && w.scope.without != nextGenerationAtBoth {
-			m.chunk, m.generation = 0, granted-1 // it matters no more what of the past lies there
+			m.chunk, m.generation = 0, granted-1 // the old content no longer matters
 		}
 		b = append(w.appendPlace(b, credit.Place{Slot: uint32(i), Generation: m.generation}), byte(m.chunk), bits(m.astray, h.by))
 		if h.by {

@@ -8,7 +8,7 @@ import (
 // Link is the number of a link of a session, from 1.
 type Link uint32
 
-// Place is a slot that may be written once.
+// Place is a slot with a generation, which may be written once.
 type Place struct {
 	Slot       uint32
 	Generation uint64
@@ -16,10 +16,11 @@ type Place struct {
 
 // The errors of both halves.
 var (
-	// ErrStale says that an announcement came over a link that was closed meanwhile. It
-	// is no mistake of the peer: pass over it.
+	// ErrStale means that an announcement arrived over a link that has been
+	// closed meanwhile. It is not a mistake of the peer: ignore the
+	// announcement.
 	ErrStale = errors.New("announced over a link that is closed")
-	// ErrNotGranted says that the peer broke the rules.
+	// ErrNotGranted means that the peer violated the rules.
 	ErrNotGranted = errors.New("not granted")
 )
 
@@ -31,11 +32,11 @@ type Sink struct {
 }
 
 type sinkSlot struct {
-	generation uint64 // granted last
+	generation uint64 // the generation last granted
 	busy       bool   // announced and not returned
 }
 
-// NewSink returns the state of n slots, which are all granted with generation 1.
+// NewSink returns the state of n slots, all granted with generation 1.
 func NewSink(n int) Sink {
 	s := Sink{slots: make([]sinkSlot, n), closed: make(map[Link]bool)}
 	for i := range s.slots {
@@ -44,17 +45,18 @@ func NewSink(n int) Sink {
 	return s
 }
 
-// Shrink leaves out all slots but the first n. Nothing may have been announced.
+// Shrink removes all slots but the first n. Nothing may have been announced.
 func (s *Sink) Shrink(n int) { s.slots = s.slots[:n] }
 
-// Slots is how many slots there are.
+// Slots is the number of slots.
 func (s *Sink) Slots() int { return len(s.slots) }
 
-// Busy is how many slots are announced and not returned.
+// Busy is the number of slots that are announced and not returned.
 func (s *Sink) Busy() int { return s.busy }
 
-// Announce takes the announcement of a chunk that came over a link. low has the bits of
-// the generation that mask selects. The error is ErrStale or ErrNotGranted.
+// Announce handles the announcement of a chunk that arrived over a link. low
+// has the bits of the generation that mask selects. The error is ErrStale or
+// ErrNotGranted.
 func (s *Sink) Announce(l Link, slot int, low, mask uint64) (Place, error) {
 	if s.closed[l] {
 		return Place{}, ErrStale
@@ -68,22 +70,23 @@ func (s *Sink) Announce(l Link, slot int, low, mask uint64) (Place, error) {
 	return Place{uint32(slot), p.generation}, nil
 }
 
-// Return gives a slot back that nobody at this end reads any more. It must be busy.
+// Return returns a slot that nobody at this end reads any more. It must be
+// busy.
 func (s *Sink) Return(p Place) {
 	s.slots[p.Slot] = sinkSlot{generation: p.Generation + 1}
 	s.busy--
 }
 
-// Close notes that no announcement over a link counts from now on.
+// Close records that announcements over a link are invalid from now on.
 func (s *Sink) Close(l Link) { s.closed[l] = true }
 
 // Closed reports whether Close was called for a link.
 func (s *Sink) Closed(l Link) bool { return s.closed[l] }
 
-// Fence takes the places that the source has addressed over a link and that have not
-// come back. lost are those of them that were never announced: they are granted again
-// with the next generation. The link must be closed, and its connections must be, too.
-// Nothing was changed where the error is ErrNotGranted.
+// Fence handles the places that the source has addressed over a link and that
+// have not been returned. lost are those that were never announced: they are
+// granted again with the next generation. The link must be closed, and so must
+// its connections. If the error is ErrNotGranted, nothing has changed.
 func (s *Sink) Fence(l Link, addressed []Place) (lost []Place, err error) {
 	if !s.closed[l] {
 		return nil, fmt.Errorf("fence link %d: it is open", l)
@@ -96,7 +99,7 @@ func (s *Sink) Fence(l Link, addressed []Place) (lost []Place, err error) {
 	for _, p := range addressed {
 		at := &s.slots[p.Slot]
 		if at.busy || at.generation != p.Generation {
-			continue // it was announced: it comes back, or has come back
+			continue // it was announced: it will be, or has been, returned
 		}
 		at.generation++
 		lost = append(lost, p)

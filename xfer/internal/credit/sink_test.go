@@ -76,9 +76,9 @@ func TestFenceNamesWhatWasNeverAnnounced(t *testing.T) {
 		return p
 	}
 	announce(0, 1)           // is being verified
-	s.Return(announce(1, 1)) // is on its way back
+	s.Return(announce(1, 1)) // is being returned
 	s.Return(announce(2, 1))
-	announce(2, 2) // came back, and was announced again
+	announce(2, 2) // was returned, and announced again
 	asked := []credit.Place{at(0, 1), at(1, 1), at(2, 1), at(3, 1)}
 	if lost, err := s.Fence(1, asked); err == nil || lost != nil {
 		t.Fatalf("fenced an open link: %v, %v", lost, err)
@@ -109,7 +109,7 @@ func TestFenceChangesNothingWhereAPlaceWasNotGranted(t *testing.T) {
 	}
 }
 
-// FuzzSink has a peer that announces and fences what it likes.
+// FuzzSink has a peer that announces and fences arbitrary slots.
 func FuzzSink(f *testing.F) {
 	f.Add([]byte{0, 1, 0, 1, 2, 1, 0, 1, 3, 1, 0, 1, 1, 0, 0, 1})
 	f.Add([]byte{2, 1, 0, 0, 3, 1, 1, 1, 3, 1, 1, 1, 0, 2, 1, 2})
@@ -146,8 +146,8 @@ func FuzzSink(f *testing.F) {
 	})
 }
 
-// fuzzFence checks that a fence steps the generations of the lost places alone, and those
-// of no slot that is held.
+// fuzzFence checks that a fence increments only the generations of the lost
+// places, and not of a slot that is held.
 func fuzzFence(t *testing.T, s, before *credit.Sink, slots uint32, l credit.Link, asked []credit.Place, held map[uint32]credit.Place) {
 	lost, err := s.Fence(l, asked)
 	if err == nil && !s.Closed(l) || err != nil && len(lost) > 0 {

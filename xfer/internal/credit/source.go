@@ -5,21 +5,21 @@ import (
 	"slices"
 )
 
-// Source is what a source knows of the sink's slots. Its zero value has none.
+// Source is a source's view of the sink's slots. Its zero value has no slots.
 type Source struct {
 	slots  []sourceSlot
-	grants []Place // the one returned last is on top
+	grants []Place // a stack: the slot returned last is on top
 	inAir  int
 }
 
 type sourceSlot struct {
-	generation uint64 // addressed last
-	link       Link   // over which; 0 once that does not matter any more
+	generation uint64 // the generation last addressed
+	link       Link   // the link addressed over; 0 once that no longer matters
 	inAir      bool   // addressed and not returned
-	fencing    bool   // the sink was asked whether it was announced
+	fencing    bool   // the sink has been asked whether it was announced
 }
 
-// NewSource returns the state of n slots, which are all granted with generation 1.
+// NewSource returns the state of n slots, all granted with generation 1.
 func NewSource(n int) Source {
 	s := Source{slots: make([]sourceSlot, n), grants: make([]Place, 0, n)}
 	for i := n - 1; i >= 0; i-- {
@@ -28,20 +28,20 @@ func NewSource(n int) Source {
 	return s
 }
 
-// Slots is how many slots there are.
+// Slots is the number of slots.
 func (s *Source) Slots() int { return len(s.slots) }
 
-// Grants is how many slots may be written now.
+// Grants is the number of slots that may be written now.
 func (s *Source) Grants() int { return len(s.grants) }
 
-// InAir is how many slots are addressed and have not come back.
+// InAir is the number of slots that are addressed and not returned.
 func (s *Source) InAir() int { return s.inAir }
 
 // Address takes a granted slot, to be written over a link. There must be one.
 func (s *Source) Address(l Link) Place { return s.AddressNear(l, 0, 0) }
 
-// AddressNear is Address, and takes one of the near slots that begin with from, if one of
-// them is granted.
+// AddressNear is Address, but prefers one of the near slots starting at from,
+// if one of them is granted.
 func (s *Source) AddressNear(l Link, from, near uint32) Place {
 	i := s.lastNear(from, near)
 	if i < 0 {
@@ -54,21 +54,22 @@ func (s *Source) AddressNear(l Link, from, near uint32) Place {
 	return p
 }
 
-// HasNear reports whether one of the near slots that begin with from is granted.
+// HasNear reports whether one of the near slots starting at from is granted.
 func (s *Source) HasNear(from, near uint32) bool { return s.lastNear(from, near) >= 0 }
 
-// lastNear is where the grant of such a slot is that was returned last, or -1.
+// lastNear returns the index of the most recently returned grant among these
+// slots, or -1.
 func (s *Source) lastNear(from, near uint32) int {
 	for i := len(s.grants) - 1; i >= 0 && near > 0; i-- {
-		if s.grants[i].Slot-from < near { // a slot before from is far above
+		if s.grants[i].Slot-from < near { // for slots below from the difference wraps around to a large value
 			return i
 		}
 	}
 	return -1
 }
 
-// Return takes a slot that the sink has given back. It is news unless the sink has told
-// it before. The error is ErrNotGranted.
+// Return handles a slot that the sink has returned. news is false if the sink
+// has reported it before. The error is ErrNotGranted.
 func (s *Source) Return(p Place) (news bool, err error) {
 	if int64(p.Slot) >= int64(len(s.slots)) {
 		return false, fmt.Errorf("slot %d of %d returned, which was %w", p.Slot, len(s.slots), ErrNotGranted)
@@ -90,10 +91,10 @@ func (s *Source) grant(p Place) {
 	s.inAir--
 }
 
-// Fence begins the end of a link: it returns the places that were addressed over the link
-// and have not come back. They are quarantined until they come back or Fenced names
-// them. Nothing may be addressed over the link any more, and its connections must be
-// closed before the sink hears of the places.
+// Fence gives up a link: it returns the places that were addressed over the
+// link and have not been returned. They are quarantined until they are returned
+// or passed to Fenced. Nothing more may be addressed over the link, and its
+// connections must be closed before the places are sent to the sink.
 func (s *Source) Fence(l Link) (addressed []Place) {
 	for i := range s.slots {
 		if at := &s.slots[i]; at.inAir && at.link == l && !at.fencing {
@@ -104,9 +105,9 @@ func (s *Source) Fence(l Link) (addressed []Place) {
 	return addressed
 }
 
-// Fenced takes the sink's answer: a place that was addressed over the link and never
-// announced. The slot is granted again. The error is ErrNotGranted where the sink cannot
-// mean that place.
+// Fenced handles a place in the sink's answer, which was addressed over the
+// link and never announced. The slot is granted again. The error is
+// ErrNotGranted if the place is invalid.
 func (s *Source) Fenced(l Link, lost Place) error {
 	if int64(lost.Slot) < int64(len(s.slots)) {
 		if at := &s.slots[lost.Slot]; at.fencing && at.link == l && at.generation == lost.Generation {

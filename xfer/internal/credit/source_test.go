@@ -98,9 +98,9 @@ func TestFencedSlotsWaitForTheSink(t *testing.T) {
 	}
 }
 
-// FuzzSource has a peer that returns places and calls them lost as it likes. Whatever it
-// says, a slot is either granted, with a generation that it was not addressed with before,
-// or in the air.
+// FuzzSource has a peer that returns arbitrary places and reports them lost.
+// Whatever it sends, a slot is either granted, with a generation that it was
+// not addressed with before, or in the air.
 func FuzzSource(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 2, 0, 0, 1, 3, 0, 0, 1, 0, 0, 0, 1})
 	f.Add([]byte{0, 1, 0, 0, 1, 1, 0, 1, 0, 2, 0, 0, 2, 2, 0, 0, 3, 2, 0, 2})

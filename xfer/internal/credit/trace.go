@@ -2,36 +2,36 @@ package credit
 
 import "fmt"
 
-// StepKind says what a Step is.
+// StepKind is the kind of a Step.
 type StepKind uint8
 
 // The steps of the two ends, with the fields of Step that they use.
 const (
-	StepAddressed StepKind = iota // source: Chunk is to be written to Place over Link
-	StepLost                      // source: nothing is addressed or posted over Link any more, and its connections are closed
-	StepDropped                   // source: the announcement of Place was never posted over Link, which is lost; its chunk is addressed anew
-	StepFence                     // source: it quarantines Places, which were addressed over Link and have not come back
-	StepCredited                  // source: the sink has given Place back, and wants the chunk Again or not
+	StepAddressed StepKind = iota // source: Chunk will be written to Place over Link
+	StepLost                      // source: nothing more is addressed or posted over Link, and its connections are closed
+	StepDropped                   // source: the announcement of Place was never posted over Link, which is lost; its chunk is addressed again
+	StepFence                     // source: it quarantines Places, which were addressed over Link and have not been returned
+	StepCredited                  // source: the sink has returned Place, and requests the chunk Again or not
 	StepRegranted                 // source: Place was lost on Link, and is granted again
 	StepAnnounced                 // sink: Place was announced over Link
-	StepBooked                    // sink: Place holds Chunk, which was booked
-	StepRepaired                  // sink: Place holds what was wanted again of Chunk, which was booked before
-	StepReturned                  // sink: it gives Place back, and wants the chunk Again or not
-	StepClosed                    // sink: no announcement over Link counts any more
+	StepBooked                    // sink: Place contains Chunk, which was booked
+	StepRepaired                  // sink: Place contains the repeated part of Chunk, which was booked earlier
+	StepReturned                  // sink: it returns Place, and requests the chunk Again or not
+	StepClosed                    // sink: announcements over Link are invalid from now on
 	StepShut                      // sink: the connections of Link are closed
 	StepFenced                    // sink: it answers which Places of the oldest open StepFence of Link were lost
-	StepSaid                      // either: the message Seq goes out over Link, for the first time or again
-	StepTook                      // either: the message Seq of the peer is taken as news
+	StepSaid                      // either: message Seq is sent over Link, for the first time or again
+	StepTook                      // either: the peer's message Seq is received for the first time
 	stepKinds
 )
 
-// Step is one step of a session, as tests record them from both ends: see package
-// credittest. An end records a step under the lock under which it takes the step, and
-// before the peer can hear of it. A StepFence is what one call of Source.Fence returned,
-// and a StepFenced what one of Sink.Fence returned.
+// Step is one step of a session, as tests record them from both ends: see
+// package credittest. An end records a step under the lock under which it takes
+// the step, and before the peer can learn of it. A StepFence has the result of
+// one call of Source.Fence, and a StepFenced that of one call of Sink.Fence.
 type Step struct {
 	Kind   StepKind
-	Sink   bool // which end: StepSaid and StepTook alone are of either
+	Sink   bool // which end: only StepSaid and StepTook can be of either
 	Again  bool
 	Link   Link
 	Place  Place
@@ -40,7 +40,7 @@ type Step struct {
 	Places []Place
 }
 
-// String names the step with the fields that it uses.
+// String formats the step with the fields that it uses.
 func (s Step) String() string {
 	place := fmt.Sprintf("slot %d generation %d", s.Place.Slot, s.Place.Generation)
 	end := "source"

@@ -52,12 +52,12 @@ func TestWindowTakesEachMessageOnce(t *testing.T) {
 	}
 	take(3, false, false)
 	take(2, true, true)
-	take(3, false, false) // beyond the window: none was told to be consumed
+	take(3, false, false) // beyond the window: no acknowledgement was sent
 	if !w.Conversed() || w.Untold() != 0 {
 		t.Errorf("conversed %t, %d untold", w.Conversed(), w.Untold())
 	}
 	w.Consume()
-	take(3, false, false) // the peer cannot know
+	take(3, false, false) // the peer has not been sent an acknowledgement
 	if w.Untold() != 1 || w.Consumed() != 1 {
 		t.Errorf("%d untold, %d consumed", w.Untold(), w.Consumed())
 	}
@@ -87,8 +87,7 @@ func TestWindowHearsCountsBeyond32Bits(t *testing.T) {
 	}
 }
 
-// FuzzWindow has a peer that numbers its messages, and counts those of this end, as it
-// likes.
+// FuzzWindow has a peer with arbitrary message numbers and acknowledgements.
 func FuzzWindow(f *testing.F) {
 	f.Add([]byte{0, 1, 1, 2, 2, 0, 2, 1, 3, 0, 1, 1})
 	f.Add([]byte{2, 1, 2, 2, 3, 0, 4, 0, 2, 3, 0, 0, 1, 1})
@@ -115,7 +114,7 @@ func FuzzWindow(f *testing.F) {
 					t.Fatalf("took %d: %d after %d received, news %t, error %v", n, now, received, news, err)
 				}
 			case 3:
-				if consumed < received { // an end deals only with what it took
+				if consumed < received { // an end handles only messages that it received
 					w.Consume()
 				}
 			case 4:

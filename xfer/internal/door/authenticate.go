@@ -15,52 +15,54 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// maxRails bounds the addresses of a server that are told and tried.
+// maxRails bounds the addresses that a server sends and that a client tries.
 const maxRails = 16
 
-// Granted is a session that a server has granted. It has no queue pair yet but that to
-// the door. The connection to the door stays open until Close: until the first queue
-// pair of the session exists, the server takes the end of this connection for the end
-// of the session.
+// Granted is a session that a server has granted. Its only queue pair so far is
+// the one to the door. The connection to the door remains open until Close:
+// until the first queue pair of the session exists, the server treats the end
+// of this connection as the end of the session.
 type Granted struct {
 	door  *Conn
 	ID    [16]byte
 	Trust *trust.Session
 	Grant Grant
-	// Rails are the addresses at which the server says that rdma_cm reaches it, the
-	// best first.
+	// Rails are the server's addresses for rdma_cm, best first.
 	Rails   []RailAddr
-	NoRails string // why Rails is empty
-	// Provider, Device and At say how the client reached the door.
+	NoRails string // the reason if Rails is empty
+	// Provider, Device and At are those over which the client reached the door.
 	Provider rdma.Provider
 	Device   string
 	At       netip.AddrPort
-	// asked is what the client has asked for.
+	// asked is what the client requested.
 	asked Grant
-	// tries is the epoch of the next try to make the first queue pair.
+	// tries is the epoch of the next attempt to make the first queue pair.
 	tries uint16
 }
 
 // Close closes the connection to the door.
 func (g *Granted) Close() error { return g.door.Close() }
 
-// TriesLeft is how often the client may still try to make its first queue pair.
+// TriesLeft returns how many attempts to make its first queue pair the client
+// has left.
 func (g *Granted) TriesLeft() int { return MaxTries - int(g.tries) }
 
-// NextTry is the name of the first queue pair in another try to make it.
+// NextTry returns the lane of the first queue pair in the next attempt to make
+// it.
 func (g *Granted) NextTry() trust.Lane {
 	l := trust.Lane{Epoch: g.tries}
 	g.tries++
 	return l
 }
 
-// Joining is the private data of a request to become a queue pair of the session.
+// Joining returns the private data of a request to become a queue pair of the
+// session.
 func (g *Granted) Joining(l trust.Lane) []byte {
 	p := Preamble{Join: true, Lane: l, Session: g.ID, Token: g.Trust.Token(l)}
 	return p.Encode()
 }
 
-// RefusedError says that a server knows the client and does not serve it now.
+// RefusedError means that a server knows the client but does not serve it now.
 type RefusedError struct {
 	Peer netip.AddrPort
 	Code rdma.RejectCode
@@ -71,11 +73,11 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("%s refused the session: %s", e.Peer, e.Text)
 }
 
-// CrowdTries is how often a client tries a door that closes before the client was
-// heard. Between tries the client waits crowdPause on average, then twice that, and so
-// on up to crowdMaxPause. In a crowd each try is a draw, so many tries help. crowdTime
-// bounds all tries together and not each: a busy machine may take seconds to turn one
-// client away.
+// CrowdTries is how often a client retries a door that closes before the client
+// has authenticated. Between attempts the client waits crowdPause on average,
+// then twice that, and so on up to crowdMaxPause. In a crowd each attempt
+// succeeds by chance, so many attempts help. crowdTime bounds all attempts
+// together and not each: a busy machine may take seconds to refuse one client.
 const (
 	CrowdTries    = 32
 	crowdPause    = 20 * time.Millisecond
@@ -83,36 +85,37 @@ const (
 	crowdTime     = 20 * time.Second
 )
 
-// errUnheard says that a door closed without an answer. Often the server does not know
-// the key and has no time to say so.
+// errUnheard means that a door closed without an answer. Often the server does
+// not know the key and has no time to send a reason.
 var errUnheard = fmt.Errorf("%w: it closed the connection", trust.ErrRefused)
 
-// Client is how a client comes to the doors of one server. Several goroutines may use
-// it at once. Its fields must not change meanwhile.
+// Client connects to the doors of one server. It is safe for concurrent use.
+// Its fields must not change meanwhile.
 type Client struct {
-	// Key is the key that the client proves to have.
+	// Key is the key that the client authenticates with.
 	Key trust.Key
-	// QPs, Slots and ChunkBytes are what the client asks for: queue pairs, slots in a
-	// ring, and bytes in a slot.
+	// QPs, Slots and ChunkBytes are the requested numbers of queue pairs and
+	// slots, and bytes in a slot.
 	QPs, Slots, ChunkBytes int
-	// Wish is the GPU that the client is going to ask the server for.
+	// Wish is the GPU that the client will request from the server.
 	Wish wire.DoorWish
-	// FarAway says for how many queue pairs and slots the client asks instead, once it knows how
-	// long a packet takes to the server and back. It may be nil.
+	// FarAway returns the numbers of queue pairs and slots to request instead,
+	// once the client knows the round-trip time to the server. It may be nil.
 	FarAway func(roundTrip time.Duration) (qps, slots int)
-	// Wire is how this end's packets travel.
+	// Wire configures this end's packets.
 	Wire rdma.Wire
 	// Handshake is how long the client waits for each answer.
 	Handshake time.Duration
-	// Waiting is told, once for each door, why the server has no room yet.
+	// Waiting is called, once for each door, with the reason why the server has
+	// no room yet.
 	Waiting func(why string)
 }
 
-// Authenticate proves to the server at addr that this end has the key, and waits for
-// the server's grant. It tries as RetryCrowded does. It calls waits at most once, when
-// the server has no room yet. The caller closes the result. The errors are
-// trust.ErrRefused, RefusedError, wire.ErrProtocol, wire.ErrPeerSilent and those of the
-// provider.
+// Authenticate proves to the server at addr that this end has the key, and
+// waits for the server's grant. It retries as RetryCrowded does. It calls waits
+// at most once, if the server has no room yet. The caller closes the result.
+// The errors are trust.ErrRefused, RefusedError, wire.ErrProtocol,
+// wire.ErrPeerSilent and those of the provider.
 func (c *Client) Authenticate(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, waits func()) (g *Granted, err error) {
 	err = RetryCrowded(ctx, CrowdTries, func() error {
 		g, err = c.AuthenticateOnce(ctx, p, device, addr, waits)
@@ -121,16 +124,17 @@ func (c *Client) Authenticate(ctx context.Context, p rdma.Provider, device strin
 	return g, err
 }
 
-// RetryCrowded repeats a try to connect, at most tries times in all, while its error
-// may come from a crowd. Unauthenticated clients can crowd a server's door, and before
-// it the sockets of a listener. The listener then closes on some clients, whoever they
-// are, so another try is worth it. RetryCrowded returns the last error. It stops when
-// ctx ends.
+// RetryCrowded calls try, at most tries times in all, as long as its error may
+// be due to a crowd. Unauthenticated clients can crowd a server's door, and
+// before that the sockets of a listener. The listener then drops some clients,
+// whoever they are, so a retry makes sense. RetryCrowded returns the last
+// error. It stops when ctx ends.
 func RetryCrowded(ctx context.Context, tries int, try func() error) (err error) {
 	begun := time.Now()
 	for i := range tries {
 		if i > 0 {
-			// Wait a random time, so that several clients do not come together again.
+			// Wait a random time, so that several clients do not retry at the
+			// same time.
 			wait := time.Duration(mathrand.Int64N(int64(2 * min(crowdPause<<min(i-1, 8), crowdMaxPause))))
 			select {
 			case <-time.After(wait):
@@ -145,14 +149,14 @@ func RetryCrowded(ctx context.Context, tries int, try func() error) (err error) 
 	return err
 }
 
-// IsCrowded reports whether an error may come from a crowd at a door.
+// IsCrowded reports whether an error may be due to a crowd at a door.
 func IsCrowded(err error) bool {
 	var rejected *rdma.RejectedError
 	return errors.Is(err, errUnheard) || errors.Is(err, rdma.ErrDisconnected) ||
 		(errors.As(err, &rejected) && rejected.Code == rdma.RejectBusy)
 }
 
-// AuthenticateOnce is one try of Authenticate.
+// AuthenticateOnce is a single attempt of Authenticate.
 func (c *Client) AuthenticateOnce(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, waits func()) (*Granted, error) {
 	g := &Granted{door: &Conn{MayHear: ClientDepth}, Provider: p, Device: device, At: addr, asked: Grant{QPs: c.QPs, Slots: c.Slots}}
 	err := c.dial(ctx, g)
@@ -165,7 +169,7 @@ func (c *Client) AuthenticateOnce(ctx context.Context, p rdma.Provider, device s
 	return g, nil
 }
 
-// preamble is what the client asks for.
+// preamble encodes the client's request.
 func (c *Client) preamble(id [16]byte) []byte {
 	p := Preamble{QPs: uint8(c.QPs), Slots: uint16(c.Slots), ChunkKiB: uint32(c.ChunkBytes >> 10), Session: id}
 	return p.Encode()
@@ -222,8 +226,8 @@ func (c *Client) prove(ctx context.Context, g *Granted, opening []byte) error {
 	return d.Say(ctx, wire.DoorProof, wish.Encode())
 }
 
-// await takes the server's answers up to its grant. It reports only once that the
-// server has no room yet, however often the server says so.
+// await receives the server's answers up to its grant. It reports only once
+// that the server has no room yet, even if the server repeats that.
 func (c *Client) await(ctx context.Context, g *Granted, waits func()) error {
 	told, addresses := false, 0
 	for {
@@ -266,8 +270,8 @@ func (c *Client) await(ctx context.Context, g *Granted, waits func()) error {
 	}
 }
 
-// hearSoon waits for one message of the server. The server sends one at least as often
-// as a handshake may take.
+// hearSoon waits for one message of the server, which sends one at least as
+// often as the handshake timeout.
 func (c *Client) hearSoon(ctx context.Context, g *Granted) (kind byte, body []byte, err error) {
 	ctx, cancel := c.withHandshakeTimeout(ctx, g.At)
 	defer cancel()

@@ -6,15 +6,15 @@ import (
 	"gdrcp/rdma"
 )
 
-// Load is how much memory running sessions need, beside their rings.
+// Load is the memory that running sessions need in addition to their rings.
 type Load struct {
 	Sessions   int
-	Slots      int   // of their rings, together
-	CodecBytes int64 // the sum of the chunk sizes of sessions that compress
+	Slots      int   // total number of slots of their rings
+	CodecBytes int64 // total chunk size of sessions that compress
 }
 
-// addLoadLocked adds a load, or with sign -1 subtracts it. It reports the new load
-// under the lock, so that the last report is the right one.
+// addLoadLocked adds a load, or with sign -1 subtracts it. It reports the new
+// load under the lock, so that the last report is correct.
 func (q *admissionQueue) addLoadLocked(l Load, sign int) {
 	q.load.Sessions += sign * l.Sessions
 	q.load.Slots += sign * l.Slots
@@ -24,10 +24,10 @@ func (q *admissionQueue) addLoadLocked(l Load, sign int) {
 	}
 }
 
-// bookLocked takes n bytes off the memory of all sessions, for a session of a key.
-// giveBack returns them, once. bookLocked takes nothing and returns false where the key
-// may not have so much (fitsLocked), or where n is not positive. The booked memory is
-// thus never negative and never above the bound.
+// bookLocked reserves n bytes of the memory of all sessions, for a session of a
+// key. giveBack releases them, once. bookLocked reserves nothing and returns
+// false if the key may not have that much (fitsLocked), or if n is not
+// positive. So the booked memory is never negative and never above the bound.
 func (q *admissionQueue) bookLocked(key string, n int64, least bool) (giveBack func(), ok bool) {
 	if n <= 0 || !q.fitsLocked(key, n, least) {
 		return func() {}, false
@@ -43,9 +43,9 @@ func (q *admissionQueue) bookLocked(key string, n int64, least bool) (giveBack f
 	}, true
 }
 
-// takeRingLocked takes a session's ring and message buffers off the memory that is left
-// for all sessions. Where little is left, the ring gets fewer slots. Where too little
-// is left, it gets none.
+// takeRingLocked reserves memory for a session's ring and message buffers from
+// what is left for all sessions. If little is left, the ring gets fewer slots.
+// If too little is left, it gets none.
 func (q *admissionQueue) takeRingLocked(key string, qps, slots, chunkBytes int) (taken int, giveBack func(), no *notAdmittedError) {
 	least := min(slots, leastSlots)
 	for taken = slots; taken >= least; taken-- {

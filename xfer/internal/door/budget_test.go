@@ -7,7 +7,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// All that sessions may register is within one bound, and comes back.
+// The total memory that sessions may register is bounded, and is released.
 func TestRingsOfAllSessionsAreBounded(t *testing.T) {
 	q := queueOf(Config{})
 	var back []func()
@@ -31,8 +31,8 @@ func TestRingsOfAllSessionsAreBounded(t *testing.T) {
 	}
 }
 
-// No amount makes what is booked less than nothing or more than the bound, and what is
-// given back twice comes back once.
+// No argument makes the booked memory negative or larger than the bound, and
+// memory that is released twice is released once.
 func TestOnlyAmountsAreBooked(t *testing.T) {
 	q := queueOf(Config{MaxMemory: 100})
 	for _, n := range []int64{math.MinInt64, -1 << 62, -1, 0, 101, math.MaxInt64} {

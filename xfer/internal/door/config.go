@@ -10,62 +10,65 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// The defaults of the bounds.
+// Default values of the bounds.
 const (
 	// DefaultMaxMemory bounds the rings and buffers of all sessions of a server.
 	DefaultMaxMemory = 4 << 30
-	// DefaultMaxSessions is how many clients are served at once.
+	// DefaultMaxSessions is the maximum number of concurrent sessions.
 	DefaultMaxSessions = 64
-	// defaultMaxWait is how long a client waits for others to end.
+	// defaultMaxWait is how long a client waits for other sessions to end.
 	defaultMaxWait = 30 * time.Second
 )
 
-// Config is what a server's door has to know of the server behind it. The zero value of
-// a bound means its default. Several goroutines call the functions at once.
+// Config configures a server's door. The zero value of a bound means its
+// default. The functions must be safe for concurrent use.
 type Config struct {
-	// Keys knows which clients may come.
+	// Keys determines which clients are admitted.
 	Keys doorKeyring
-	// MaxSessions is how many sessions run at once (64).
+	// MaxSessions is the maximum number of concurrent sessions (64).
 	MaxSessions int
 	// MaxMemory bounds the rings and buffers of all sessions, in bytes
-	// (DefaultMaxMemory). Where little is left, a session gets fewer slots.
+	// (DefaultMaxMemory). If little is left, a session gets fewer slots.
 	MaxMemory int64
-	// Files is how many files the process may have open. 0 means that nothing bounds them.
+	// Files is the limit of the process's open files. 0 means that there is no
+	// limit.
 	Files int
-	// MaxWait is how long a client that would exceed a bound waits for others to end
-	// (30 s). The server then tells it to come again. With a negative value the server
-	// tells it at once.
+	// MaxWait is how long a client that would exceed a bound waits for other
+	// sessions to end (30 s). Then the server refuses it and asks it to retry
+	// later. With a negative value the server does so immediately.
 	MaxWait time.Duration
-	// NoRails is what a client is told where the server listens on no device. Where
-	// NoRails is empty, the client is told the error of the first device that the
-	// server could not listen on.
+	// NoRails is the reason sent to clients if the server listens on no device.
+	// If NoRails is empty, it is the error of the first device that the server
+	// could not listen on.
 	NoRails string
-	// Followed says that the owner of the door looks at Listening again and again,
-	// drops failed devices and listens anew. Serve then goes on without a device, and
+	// Followed means that the owner of the door polls Listening, drops failed
+	// devices and listens again. Then Serve continues without a device, and
 	// does not log that a device failed.
 	Followed bool
-	// Limit bounds the payload of all sessions on the wire. Nil: no bound.
+	// Limit limits the payload of all sessions on the wire. Nil: no limit.
 	Limit *limit.Limiter
-	// Handshake is how long a client may take for each message.
+	// Handshake is the timeout of a client for each message.
 	Handshake time.Duration
-	// Wire is how this end's packets travel.
+	// Wire configures this end's packets.
 	Wire rdma.Wire
-	// RingBytes is how many bytes a session of so many queue pairs and slots registers.
+	// RingBytes returns how many bytes a session with these numbers of queue
+	// pairs and slots registers.
 	RingBytes func(qps, slots, chunkBytes int) int64
-	// Load is told what the running sessions need, whenever that changes. It must not
-	// block. It may be nil.
+	// Load is called with the load of the running sessions whenever it changes.
+	// It must not block. It may be nil.
 	Load func(Load)
-	// Distances says how far each device is from the GPU that a client wishes for; less
-	// is nearer. It returns nil where the distance does not matter. It may block until
-	// ctx ends. Distances is nil where the server lends no GPU.
+	// Distances returns the distance of each device from the GPU that a client
+	// requests; less is nearer. It returns nil if the distance does not matter.
+	// It may block until ctx ends. Distances is nil if the server offers no
+	// GPU.
 	Distances func(ctx context.Context, w wire.DoorWish, devices []Device) map[string]int
-	// Begin makes a session's rail, makes its first queue pair of the request, which it
-	// answers, and serves the session to its end. It calls Begun or Retry of the
-	// session, once. What it returns is called when the session has given its place back,
-	// and may block.
+	// Begin makes a session's rail, answers the request to make its first queue
+	// pair, and serves the session to its end. It calls Begun or Retry of the
+	// session, once. The function that it returns is called when the session
+	// has released its place, and may block.
 	Begin func(p rdma.Provider, req rdma.Request, s *Session, l trust.Lane) (tell func())
-	// Log takes a line for each connection that came to no session. key is empty where
-	// the client proved none. err is never nil.
+	// Log is called for each connection that did not become a session. key is
+	// empty if the client has not proved one. err is never nil.
 	Log func(peer, key, what string, err error)
 }
 
@@ -73,41 +76,42 @@ type Config struct {
 type Device struct {
 	Name       string
 	PCIAddress string
-	RateGbps   float64 // of its fastest port; 0 where it is not known
+	RateGbps   float64 // of its fastest port; 0 if unknown
 	Transport  rdma.Transport
-	NUMANode   int // -1 if the kernel names no node
+	NUMANode   int // -1 if the kernel reports no node
 }
 
-// DeviceOf is what of a device matters to a door.
+// DeviceOf returns the properties of a device that a door needs.
 func DeviceOf(d rdma.Device) Device {
 	return Device{d.Name, d.PCIAddress, d.RateGbps(), d.Transport, d.NUMANode}
 }
 
-// doorKeyring knows which clients may come. Several goroutines at once call its
-// methods, for every connection. The methods must not block.
+// doorKeyring determines which clients are admitted. Its methods are called
+// concurrently, for every connection, and must not block.
 type doorKeyring interface {
-	// Len is how many keys exist. A key that is alone need not leave anything to
-	// others.
+	// Len is the number of keys. If there is only one key, it need not leave
+	// room for others.
 	Len() int
-	// Find returns what the holder of the key of that name may have. A client that has
-	// proven nothing sent the name. The name only has the form of one (trust.CheckID).
+	// Find returns the permissions of the holder of the named key. The name was
+	// sent by an unauthenticated client; only its form has been checked
+	// (trust.CheckID).
 	Find(keyID string) (Admission, bool)
 }
 
-// Admission is what the holder of a key may have.
+// Admission has the permissions of the holder of a key.
 type Admission struct {
 	Secret trust.Secret
-	// Opens is what the key's sessions reach. Only the server behind the door
-	// understands it. The door compares it with ==, and ends the sessions of a key that
-	// now opens something else.
+	// Opens is what the key's sessions may access. Only the server that uses
+	// the door interprets it. The door compares it with ==, and ends the
+	// sessions of a key whose Opens has changed.
 	Opens any
-	// RequireEncrypt refuses sessions whose chunks are not encrypted. EncryptKey says that
-	// it is of this key, and not of the server.
+	// RequireEncrypt refuses sessions whose chunks are not encrypted.
+	// EncryptKey means that this is required by the key, not by the server.
 	RequireEncrypt, EncryptKey bool
-	// MaxSessions is how many sessions the key may have at once. 0 means that the key
-	// has no bound of its own.
+	// MaxSessions is the maximum number of concurrent sessions of the key. 0
+	// means that the key has no limit of its own.
 	MaxSessions int
-	// BytesPerSecond bounds what all of the key's sessions move together, both
-	// directions counted. 0 means no bound.
+	// BytesPerSecond limits the total rate of the key's sessions, counting both
+	// directions. 0 means no limit.
 	BytesPerSecond int64
 }

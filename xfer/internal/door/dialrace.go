@@ -12,19 +12,19 @@ import (
 	"gdrcp/rdma"
 )
 
-// attemptDelay is how long one address may take before the next is tried beside it:
-// some addresses drop all packets.
+// attemptDelay is how long one address may take before the next is tried
+// concurrently: some addresses drop all packets.
 const attemptDelay = 300 * time.Millisecond
 
-// dialRace authenticates at the TCP addresses of one server, side by side (happy
+// dialRace authenticates concurrently at the TCP addresses of one server (happy
 // eyeballs, RFC 8305).
 type dialRace struct {
 	client   *Client
 	provider rdma.Provider
 	ctx      context.Context
 	cancel   context.CancelFunc
-	// addrs are the addresses that are left to try. running is the number of tries
-	// under way.
+	// addrs are the addresses that have not been tried. running is the number
+	// of running attempts.
 	addrs   []netip.AddrPort
 	running int
 	results chan raceResult
@@ -38,9 +38,9 @@ type raceResult struct {
 	err     error
 }
 
-// Race authenticates at the first address that answers by a provider of TCP. Addresses
-// that come first get a lead of attemptDelay. The caller closes the result. The error
-// is the most specific one: see MostSpecificError.
+// Race authenticates at the first address that answers, with a provider of TCP.
+// Each address gets a lead of attemptDelay over the next. The caller closes the
+// result. The error is the most specific one: see MostSpecificError.
 func (c *Client) Race(ctx context.Context, p rdma.Provider, addrs []netip.AddrPort) (*Granted, error) {
 	if len(addrs) == 0 {
 		return nil, fmt.Errorf("%w: the server has no TCP address", rdma.ErrUnsupported)
@@ -56,8 +56,8 @@ func (c *Client) Race(ctx context.Context, p rdma.Provider, addrs []netip.AddrPo
 		case <-next.C:
 			r.begin()
 		case <-r.waits:
-			// Do not ask a server that has no room at its other addresses: each try
-			// would wait for a place of its own, and get one.
+			// If a server has no room, do not try its other addresses: each
+			// attempt would wait for a place of its own, and get one.
 			r.addrs = nil
 		case res := <-r.results:
 			r.take(res)
@@ -83,7 +83,7 @@ func (r *dialRace) begin() {
 	}()
 }
 
-// take takes the end of a try. An answer ends all other tries.
+// take handles the result of an attempt. An answer ends all other attempts.
 func (r *dialRace) take(res raceResult) {
 	r.running--
 	switch {
@@ -92,7 +92,7 @@ func (r *dialRace) take(res raceResult) {
 		r.addrs = nil
 		r.cancel()
 	case res.err == nil:
-		_ = res.granted.Close() // a second try came through at the same time
+		_ = res.granted.Close() // another attempt succeeded at the same time
 	case r.ctx.Err() == nil && IsAnswered(res.err):
 		r.problem, r.addrs = res.err, nil
 		r.cancel()
@@ -102,9 +102,10 @@ func (r *dialRace) take(res raceResult) {
 	}
 }
 
-// MostSpecificError picks the error to report of those met at several addresses of one
-// host. A server's answer comes first, then the first error that is not a refused
-// connection. A host refuses connections at addresses that its server does not use.
+// MostSpecificError selects the error to report from those of several addresses
+// of one host. A server's answer takes precedence, then the first error that is
+// not a refused connection. A host refuses connections at addresses that its
+// server does not use.
 func MostSpecificError(before, err error) error {
 	if before == nil || IsAnswered(err) || (errors.Is(before, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ECONNREFUSED)) {
 		return err
@@ -112,8 +113,8 @@ func MostSpecificError(before, err error) error {
 	return before
 }
 
-// IsAnswered reports whether a server was there and gave an answer that holds for all
-// its addresses. What it lacks for a connection it may lack on one device alone.
+// IsAnswered reports whether a server gave an answer that applies to all its
+// addresses. A lack of resources may affect only one device.
 func IsAnswered(err error) bool {
 	var rejected *rdma.RejectedError
 	return errors.As(err, &rejected) && rejected.Code != rdma.RejectResources || errors.As(err, new(*RefusedError)) || errors.Is(err, trust.ErrRefused)

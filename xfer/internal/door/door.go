@@ -15,20 +15,21 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Conn is the queue pair at which a client proves that it has the key, before it learns
-// anything and before anything is made for it. A Conn has its own rail, and so its own
-// protection domain. Beyond the handshake it carries the server's grant. The session
-// itself is then made of other queue pairs, which show that they belong to it. One
-// goroutine uses a Conn at a time. Its methods block until ctx ends. Their errors are
-// those of the rail, wire.ErrProtocol, and the reason why the connection ended.
+// Conn is the queue pair on which a client proves that it has the key, before
+// the server sends it anything and allocates anything for it. A Conn has its
+// own rail, and so its own protection domain. After the handshake it carries
+// the server's grant. The session itself consists of other queue pairs, which
+// present its token. A Conn is not safe for concurrent use. Its methods block
+// at most until ctx ends. Their errors are those of the rail, wire.ErrProtocol,
+// and the reason why the connection ended.
 type Conn struct {
-	// The owner makes Rail and QP. Close closes them.
+	// The owner creates Rail and QP. Close closes them.
 	Rail rdma.Rail
 	QP   rdma.Conn
-	// Seal and Open are set when the handshake is over.
+	// Seal and Open are set after the handshake.
 	Seal *trust.Sealer
 	Open *trust.Opener
-	// MayHear bounds the messages that have come and that nobody has taken yet.
+	// MayHear bounds the messages that have arrived and not been taken yet.
 	MayHear int
 
 	posted, left uint64 // messages
@@ -37,26 +38,26 @@ type Conn struct {
 }
 
 const (
-	// MsgBytes and Depth bound what an unauthenticated client costs. rdma/verbs adds 4
-	// receives and a send, and to each buffer a tag of 8 bytes. The 11 buffers of 320
-	// bytes each fit one page.
-	MsgBytes = 312 // of a message at most
-	Depth    = 3   // messages under way in each direction, at a server
-	// ClientDepth is how many messages a client has room for.
+	// MsgBytes and Depth bound the cost of an unauthenticated client.
+	// rdma/verbs adds 4 receives and a send, and to each buffer a tag of 8
+	// bytes. The 11 buffers of 320 bytes each fit in one page.
+	MsgBytes = 312 // maximum length of a message
+	Depth    = 3   // maximum number of messages in flight in each direction, at a server
+	// ClientDepth is the number of messages that a client has room for.
 	ClientDepth = 64
-	// ProofWait is how long a client may take to prove that it has a key.
+	// ProofWait is the timeout for a client to prove that it has a key.
 	ProofWait = 5 * time.Second
 	// doorText bounds a text for people at the door, in bytes.
 	doorText = MsgBytes - trust.SealBytes - 8
 )
 
-// RailConfig sizes the rail of a door that has room for so many messages: Depth at a
-// server, ClientDepth at a client.
+// RailConfig returns the configuration of a door's rail with room for the given
+// number of messages: Depth at a server, ClientDepth at a client.
 func RailConfig(receives int, onWire rdma.Wire) rdma.RailConfig {
 	return rdma.RailConfig{Conns: 1, SendDepth: Depth, RecvDepth: receives, MsgBytes: MsgBytes, WriteBytes: 1, Wire: onWire}
 }
 
-// wait blocks until something happens at the door, and takes it.
+// wait blocks until there is a completion, and handles it.
 func (d *Conn) wait(ctx context.Context) error {
 	if d.ended != nil {
 		return d.ended
@@ -76,7 +77,7 @@ func (d *Conn) wait(ctx context.Context) error {
 			}
 			d.heard = append(d.heard, append([]byte(nil), c.Msg...))
 		case rdma.Closed:
-			d.ended = c.Err // messages before it may hold its reason
+			d.ended = c.Err // earlier messages may contain the reason
 		default:
 			return fmt.Errorf("%w: an immediate at the door", wire.ErrProtocol)
 		}
@@ -84,7 +85,7 @@ func (d *Conn) wait(ctx context.Context) error {
 	return nil
 }
 
-// Post sends a message as it is.
+// Post sends a message unsealed.
 func (d *Conn) Post(ctx context.Context, msg []byte) error {
 	for {
 		_, err := d.QP.Post([]rdma.WR{{Op: rdma.OpSend, ID: d.posted, Msg: msg}})
@@ -106,7 +107,7 @@ func (d *Conn) Say(ctx context.Context, kind byte, body []byte) error {
 	return d.Post(ctx, d.Seal.Seal(nil, append([]byte{kind}, body...)))
 }
 
-// flush blocks until all posted messages have left.
+// flush blocks until all posted messages have been sent.
 func (d *Conn) flush(ctx context.Context) error {
 	for d.left < d.posted {
 		if err := d.wait(ctx); err != nil {
@@ -116,7 +117,7 @@ func (d *Conn) flush(ctx context.Context) error {
 	return nil
 }
 
-// Take returns the next message as it came.
+// Take returns the next message without opening it.
 func (d *Conn) Take(ctx context.Context) ([]byte, error) {
 	for len(d.heard) == 0 {
 		if err := d.wait(ctx); err != nil {
@@ -128,7 +129,7 @@ func (d *Conn) Take(ctx context.Context) ([]byte, error) {
 	return msg, nil
 }
 
-// Hear returns the next message, opened.
+// Hear returns the next message, after opening its seal.
 func (d *Conn) Hear(ctx context.Context) (kind byte, body []byte, err error) {
 	msg, err := d.Take(ctx)
 	if err != nil {
@@ -141,7 +142,8 @@ func (d *Conn) Hear(ctx context.Context) (kind byte, body []byte, err error) {
 	return plain[0], plain[1:], nil
 }
 
-// Close closes the queue pair and the rail. It is safe where only one of them was made.
+// Close closes the queue pair and the rail. It is safe if only one of them
+// exists.
 func (d *Conn) Close() error {
 	var errs []error
 	if d.QP != nil {
@@ -153,8 +155,8 @@ func (d *Conn) Close() error {
 	return errors.Join(errs...)
 }
 
-// Grant is the body of wire.DoorGrant: how many of the slots and queue pairs that the
-// client asked for it gets.
+// Grant is the body of wire.DoorGrant: the numbers of slots and queue pairs
+// that the client gets of those that it requested.
 type Grant struct{ Slots, QPs int }
 
 func (t Grant) encode() []byte {
@@ -174,22 +176,22 @@ func decodeGrant(b []byte) (Grant, error) {
 	return Grant{int(slots), int(qps)}, nil
 }
 
-// RailAddr is one address at which a server listens by rdma_cm.
+// RailAddr is one address on which a server listens with rdma_cm.
 type RailAddr struct {
 	Addr   netip.AddrPort
-	Device string // its name at the server; empty where it is not known
+	Device string // its name at the server; empty if unknown
 }
 
 // railText is the body of wire.DoorRail: "address:port device".
 func (r RailAddr) railText() []byte { return []byte(cutForDoor(r.Addr.String() + " " + r.Device)) }
 
-// NoRailText is the body of wire.DoorRail where the server has no address: a zero byte
-// and the reason.
+// NoRailText returns the body of wire.DoorRail if the server has no address: a
+// zero byte and the reason.
 func NoRailText(why string) []byte { return []byte("\x00" + cutForDoor(why)) }
 
-// decodeRail reads either body. Where an address does not parse, ok is false and the
-// address is left out: it may be of a family that this version does not know. So is one
-// whose zone, which is shown with it, is not printable.
+// decodeRail decodes either body. If an address does not parse, ok is false and
+// the address is ignored: it may be of a family that this version does not
+// know. So is one whose zone, which is displayed with it, is not printable.
 func decodeRail(body []byte) (r RailAddr, none string, ok bool) {
 	if len(body) > 0 && body[0] == 0 {
 		return r, printable.Text(string(body[1:])), true
@@ -200,7 +202,8 @@ func decodeRail(body []byte) (r RailAddr, none string, ok bool) {
 	return RailAddr{a, printable.Text(device)}, "", err == nil && printable.Text(zone) == zone
 }
 
-// refusal is the body of wire.DoorRefuse: a code for a hint, and a text for people.
+// refusal is the body of wire.DoorRefuse: a code for a hint, and a text for the
+// user.
 type refusal struct {
 	code rdma.RejectCode
 	text string
@@ -217,5 +220,5 @@ func decodeRefusal(b []byte) (refusal, error) {
 	return refusal{rdma.RejectCode(binary.LittleEndian.Uint16(b)), printable.Text(string(b[2:]))}, nil
 }
 
-// cutForDoor makes a text fit a message at the door.
+// cutForDoor truncates a text to fit into a message at the door.
 func cutForDoor(s string) string { return s[:min(len(s), doorText)] }

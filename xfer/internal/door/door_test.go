@@ -7,10 +7,10 @@ import (
 	"gdrcp/rdma"
 )
 
-// An unauthenticated client costs one control region of at most 4 KiB. What a provider makes
-// of a door's configuration: rdma/verbs a region of receives and sends, each
-// with its tag in whole lines of the cache (rdma/verbs/qp.c and rail.go), and
-// rdma/tcp, where nothing is registered, a buffer for each message.
+// An unauthenticated client costs one control region of at most 4 KiB. For a
+// door's configuration rdma/verbs allocates a region of receives and sends,
+// each with its tag in whole cache lines (rdma/verbs/qp.c and rail.go), and
+// rdma/tcp, which registers nothing, a buffer for each message.
 func TestDoorFitsAPage(t *testing.T) {
 	const tagBytes, lineBytes, moreReceives, greeting = 8, 64, 4, 1
 	c := RailConfig(Depth, rdma.Wire{})

@@ -6,37 +6,39 @@ import (
 	"gdrcp/rdma"
 )
 
-// The rest of this file shares out the files that the process may have open (setrlimit(2)), by the
-// same rule as memory. A session gets what it cannot do without when it is admitted, and more as
-// it opens more.
+// The rest of this file shares the process's limit of open files (setrlimit(2))
+// among sessions, by the same rule as memory. A session gets the minimum that
+// it needs when it is admitted, and more as it opens more.
 
 const (
-	// doorFiles is what a server has open beside its sessions and the clients that wait: at most
-	// 576 connections that have shown no key, with one listener.
+	// doorFiles is the number of files that a server has open apart from its
+	// sessions and waiting clients: at most 576 connections that have proved no
+	// key, with one listener.
 	doorFiles = 768
-	// sessionFiles is what a session has open beside its connections, without asking: the
-	// directories that it begins in, temporary files, and the least files and directories that
-	// it needs to get on.
+	// sessionFiles is the number of files, apart from its connections, that a
+	// session may open without asking: the directories that it starts in,
+	// temporary files, and the minimum of files and directories that it needs
+	// to make progress.
 	sessionFiles = 40
-	// allFiles is of a process that may open any number of files.
+	// allFiles is used for a process without a limit of open files.
 	allFiles = 1 << 30
 )
 
-// mostWaiting is how many clients may wait for room, and of how many one key.
+// mostWaiting returns how many clients may wait for room, in total and per key.
 func (c *Config) mostWaiting() (all, ofKey int) {
 	all = min(maxWaiting, max(c.Files/16, 4))
 	return all, min(maxWaitingOfKey, all/4)
 }
 
-// filesOfSessions is how many files all sessions may have open together.
+// filesOfSessions returns how many files all sessions together may have open.
 func (c *Config) filesOfSessions() int {
 	waiting, _ := c.mostWaiting()
 	return max(c.Files-doorFiles-waiting, c.Files*3/8, 2*(sessionFiles+1))
 }
 
-// fitsFilesLocked reports whether a key may have n files more open. least says that these are the
-// fewest for the only session of a key: such a session may take all that are left. While some key
-// has no session, others leave enough for one.
+// fitsFilesLocked reports whether a key may have n more files open. least means
+// that these are the minimum for the only session of a key, which may take all
+// that are left. While some key has no session, others leave enough for one.
 func (q *admissionQueue) fitsFilesLocked(key string, n int, least bool) bool {
 	left, h := q.cfg.filesOfSessions()-q.files-n, q.held[key]
 	if least || !q.sharesLocked() {
@@ -49,8 +51,9 @@ func (q *admissionQueue) fitsFilesLocked(key string, n int, least bool) bool {
 	return (h.files+n)/shareFactor <= left && (left > sessionFiles || seated >= q.cfg.Keys.Len())
 }
 
-// qpsWithinFilesLocked returns how many queue pairs of those that a session asked for it can get,
-// since each takes a descriptor, or says why it gets none.
+// qpsWithinFilesLocked returns how many of the queue pairs that a session
+// requested it can get, since each needs a descriptor, or the reason why it
+// gets none.
 func (q *admissionQueue) qpsWithinFilesLocked(key string, qps int) (int, *notAdmittedError) {
 	for ; qps > 0; qps-- {
 		if q.fitsFilesLocked(key, sessionFiles+qps, qps == 1 && q.heldBy(key).sessions == 0) {
@@ -69,16 +72,16 @@ func (q *admissionQueue) qpsWithinFilesLocked(key string, qps int) (int, *notAdm
 	return 0, no
 }
 
-// addFilesLocked books n files for a session, or with a negative n returns them.
+// addFilesLocked accounts n more files to a session, or fewer if n is negative.
 func (q *admissionQueue) addFilesLocked(s *Session, n int) {
 	s.files += n
 	q.files += n
 	q.hold(s.peer.key, held{files: n}, 1)
 }
 
-// Take takes n files more for the session off those that all sessions may have open. It takes
-// none and returns false if the session's key may not have so many, or if sessions that may come
-// need them.
+// Take reserves n more files for the session. It reserves none and returns
+// false if the session's key may not have that many, or if future sessions need
+// them.
 func (s *Session) Take(n int) bool {
 	q := s.queue
 	q.mu.Lock()
@@ -92,7 +95,7 @@ func (s *Session) Take(n int) bool {
 	return true
 }
 
-// Give returns n of the files that Take took.
+// Give releases n of the files that Take reserved.
 func (s *Session) Give(n int) {
 	q := s.queue
 	q.mu.Lock()

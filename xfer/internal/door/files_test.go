@@ -8,8 +8,9 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// TestFilesAreShared: a key whose sessions open as much as they can leaves enough for the session
-// of another key, gets sessions whatever one of them has opened, and returns everything.
+// TestFilesAreShared: a key whose sessions open as many files as they can
+// leaves enough for a session of another key, still gets sessions itself, and
+// releases everything.
 func TestFilesAreShared(t *testing.T) {
 	q := queueOf(Config{Keys: keysOf(firstKey, secondKey, thirdKey), MaxSessions: 64, Files: 1000})
 	var running []*Session
@@ -35,7 +36,7 @@ func TestFilesAreShared(t *testing.T) {
 	for _, s := range append(running, greedy) {
 		q.leave(s)
 	}
-	for len(q.sessions) > 0 { // those that waited
+	for len(q.sessions) > 0 { // the ones that waited
 		for _, s := range q.sessions {
 			q.leave(s)
 		}
@@ -45,8 +46,9 @@ func TestFilesAreShared(t *testing.T) {
 	}
 }
 
-// TestFilesAreLeftToAnotherKey: however many files there are, and however many connections each
-// session has, a greedy key leaves enough for the session of another one.
+// TestFilesAreLeftToAnotherKey: whatever the limit, and the number of
+// connections of each session, a greedy key leaves enough for a session of
+// another one.
 func TestFilesAreLeftToAnotherKey(t *testing.T) {
 	for files := 1; files < 3000; files += 7 {
 		q := queueOf(Config{Keys: keysOf(firstKey, secondKey), MaxSessions: 64, Files: files})
@@ -65,7 +67,8 @@ func TestFilesAreLeftToAnotherKey(t *testing.T) {
 	}
 }
 
-// TestFilesWakeWaiters: files that a session returns admit a client that waits for them.
+// TestFilesWakeWaiters: files that a session releases admit a client that waits
+// for them.
 func TestFilesWakeWaiters(t *testing.T) {
 	q := queueOf(Config{Keys: keysOf(firstKey), MaxSessions: 3, Files: 1000})
 	first := request(q, firstKey, 0, 4).admitted(t, 4)
@@ -81,8 +84,9 @@ func TestFilesWakeWaiters(t *testing.T) {
 	w.admitted(t, 4)
 }
 
-// TestFewFiles: where little may be open, a session has fewer connections, and fewer clients wait,
-// each of which has one; and where next to nothing may, a session begins all the same.
+// TestFewFiles: if the limit is low, a session has fewer connections, and fewer
+// clients wait, each of which has a connection; with almost no files left, a
+// session still begins.
 func TestFewFiles(t *testing.T) {
 	q := queueOf(Config{Keys: keysOf(firstKey, secondKey), MaxSessions: 64, Files: 300})
 	for i, key := range []trust.Key{firstKey, secondKey} {

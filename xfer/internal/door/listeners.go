@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// serverListener is one place where a server listens.
+// serverListener is one listener of a server.
 type serverListener struct {
 	provider rdma.Provider
 	l        rdma.Listener
 	device   Device        // without a name for TCP
-	refusals chan struct{} // holds a token for each refusal that is under way
-	err      error         // why the listener failed and is closed; guarded by the set's mu
+	refusals chan struct{} // has a token for each refusal in progress
+	err      error         // the reason why the listener failed and is closed; guarded by the set's mu
 }
 
 func newListener(p rdma.Provider, l rdma.Listener, device rdma.Device) *serverListener {
@@ -35,12 +35,12 @@ type acceptors struct {
 	g   *errgroup.Group
 }
 
-// Listening is one place where a server listens.
+// Listening describes one listener of a server.
 type Listening struct {
 	Device string // empty for TCP
 	Addr   netip.AddrPort
-	// Err is why the listener failed. The listener is then closed, and no client is
-	// told of it any more.
+	// Err is the reason why the listener failed. Then the listener is closed,
+	// and its address is no longer sent to clients.
 	Err error
 }
 
@@ -48,18 +48,18 @@ type Listening struct {
 type listenerSet struct {
 	wire     rdma.Wire
 	followed bool
-	// handle decides about a request, and returns the function that serves it.
+	// handle decides on a request, and returns the function that serves it.
 	handle func(ctx context.Context, l *serverListener, req rdma.Request) (serve func())
 	log    func(peer, key, what string, err error)
 
 	mu      sync.Mutex
 	list    []*serverListener
 	serving *acceptors // while serve runs
-	closed  bool       // the set takes no more listeners
-	noRails string     // why the server listens on no device
+	closed  bool       // no more listeners may be added
+	noRails string     // the reason why the server listens on no device
 }
 
-// listen is Server.Listen.
+// listen implements Server.Listen.
 func (s *listenerSet) listen(p rdma.Provider, addr netip.AddrPort, device rdma.Device) (netip.AddrPort, error) {
 	l, err := p.Listen(addr, s.wire)
 	if err != nil {
@@ -82,15 +82,16 @@ func (s *listenerSet) listen(p rdma.Provider, addr netip.AddrPort, device rdma.D
 	return l.Addr(), nil
 }
 
-// attend starts a goroutine for a listener's clients, if the server serves. The caller
-// holds mu, and closed is not set. So nobody waits for the goroutines yet.
+// attend starts a goroutine for a listener's clients, if the server is serving.
+// The caller holds mu, and closed is not set, so nobody waits for the
+// goroutines yet.
 func (s *listenerSet) attend(place *serverListener) {
 	if a := s.serving; a != nil {
 		a.g.Go(func() error { return s.accept(a.ctx, a.g, place) })
 	}
 }
 
-// listening is Server.Listening.
+// listening implements Server.Listening.
 func (s *listenerSet) listening() []Listening {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +102,7 @@ func (s *listenerSet) listening() []Listening {
 	return list
 }
 
-// drop is Server.Drop.
+// drop implements Server.Drop.
 func (s *listenerSet) drop(device string, at netip.AddrPort) error {
 	s.mu.Lock()
 	i := slices.IndexFunc(s.list, func(l *serverListener) bool { return l.device.Name == device && l.l.Addr() == at })
@@ -115,14 +116,14 @@ func (s *listenerSet) drop(device string, at netip.AddrPort) error {
 	return place.l.Close()
 }
 
-// tellNoRails is Server.TellNoRails.
+// tellNoRails implements Server.TellNoRails.
 func (s *listenerSet) tellNoRails(why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.noRails = why
 }
 
-// noteNoRails is tellNoRails where no reason was given yet.
+// noteNoRails is tellNoRails, but only if no reason was set yet.
 func (s *listenerSet) noteNoRails(why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +136,7 @@ func (s *listenerSet) whyNoRails() string {
 	return s.noRails
 }
 
-// serve is Server.Serve.
+// serve implements Server.Serve.
 func (s *listenerSet) serve(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	s.mu.Lock()
@@ -153,7 +154,7 @@ func (s *listenerSet) serve(ctx context.Context) error {
 	return errors.Join(closing, err)
 }
 
-// close is Server.Close.
+// close implements Server.Close.
 func (s *listenerSet) close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -167,7 +168,7 @@ func (s *listenerSet) close() error {
 	return errors.Join(errs...)
 }
 
-// verbs returns the listeners of devices that have not failed.
+// verbs returns the listeners on devices that have not failed.
 func (s *listenerSet) verbs() []*serverListener {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,9 +202,9 @@ func (s *listenerSet) accept(ctx context.Context, g *errgroup.Group, l *serverLi
 	}
 }
 
-// failed closes a listener that accepts no more. An open listener would hold its
-// device, and the device could not go. Other listeners go on. failed returns the error
-// where none is left.
+// failed closes a listener that can no longer accept. An open listener would
+// hold its device, and prevent its removal. Other listeners continue. failed
+// returns the error if none is left.
 func (s *listenerSet) failed(l *serverListener, err error) error {
 	err = fmt.Errorf("accept on %s: %w", l.l.Addr(), err)
 	s.mu.Lock()

@@ -10,12 +10,12 @@ import (
 	"gdrcp/rdma/tcp"
 )
 
-// namedVerbs is a provider by the name of verbs.
+// namedVerbs is a provider named verbs.
 type namedVerbs struct{ rdma.Provider }
 
 func (namedVerbs) Name() string { return "verbs" }
 
-// Sessions are told devices of the same rate in turn, those with the fewest
+// Sessions are sent devices of the same rate in turn, those with the fewest
 // sessions first, and faster ones always before slower ones.
 func TestSessionsSpreadOverRails(t *testing.T) {
 	const rails = 8
@@ -24,7 +24,7 @@ func TestSessionsSpreadOverRails(t *testing.T) {
 	d.listeners.list = append(d.listeners.list, &serverListener{provider: tcp.New(), device: Device{Name: "tcp", RateGbps: 800}})
 	d.listeners.list = append(d.listeners.list, &serverListener{provider: provider, device: Device{Name: "slow", RateGbps: 25}})
 	for i := range rails {
-		for range 2 { // addresses of either family
+		for range 2 { // addresses of both families
 			d.listeners.list = append(d.listeners.list, &serverListener{provider: provider, device: Device{Name: fmt.Sprint("rail", i), RateGbps: 400}})
 		}
 	}
@@ -48,8 +48,8 @@ func TestSessionsSpreadOverRails(t *testing.T) {
 			t.Errorf("%s was told first to %d of %d sessions", name, len(of[name]), begun)
 		}
 	}
-	// Where sessions have ended there is room, and one that came by another device
-	// than it was told counts where it is.
+	// Devices whose sessions have ended have room, and a session that arrived
+	// over another device than it was sent counts on that one.
 	delete(d.queue.sessions, of["rail5"][0].ID)
 	of["rail3"][0].device = "slow"
 	of["rail3"][1].device = "slow"
@@ -60,7 +60,7 @@ func TestSessionsSpreadOverRails(t *testing.T) {
 	}
 }
 
-// Among devices that are as near those with the fewest sessions still come first.
+// Among equally near devices those with the fewest sessions still come first.
 func TestNearRailsAreSpread(t *testing.T) {
 	d := NewServer(Config{})
 	for _, name := range []string{"a", "b", "far"} {
@@ -78,7 +78,7 @@ func TestNearRailsAreSpread(t *testing.T) {
 	}
 }
 
-// listenerAt is a listener of nothing but an address.
+// listenerAt is a listener that only has an address.
 type listenerAt struct {
 	rdma.Listener
 	at netip.AddrPort
@@ -86,8 +86,8 @@ type listenerAt struct {
 
 func (l listenerAt) Addr() netip.AddrPort { return l.at }
 
-// The address by which a client came is among those that it gets, however many there
-// are: it is one that the client reaches.
+// The address by which a client came is always among those that it gets,
+// because the client can reach it.
 func TestDialledAddressIsTold(t *testing.T) {
 	d := NewServer(Config{})
 	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(i), 1}) }

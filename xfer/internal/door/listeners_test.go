@@ -13,11 +13,11 @@ import (
 	"gdrcp/rdma/tcp"
 )
 
-// removable is a provider of listeners that fail once removed is closed.
+// removable is a provider whose listeners fail once removed is closed.
 type removable struct {
 	namedVerbs
 	removed chan struct{}
-	closed  func() // such a listener was closed
+	closed  func() // called when such a listener is closed
 }
 
 type removableListener struct {
@@ -50,7 +50,7 @@ func (l removableListener) Close() error {
 	return l.Listener.Close()
 }
 
-// serveDoor has a server serve until the test ends, or until end is called. wait
+// serveDoor runs a server until the test ends, or until end is called. wait
 // waits until it has ended.
 func serveDoor(t *testing.T, d *Server) (end func(), wait func() error) {
 	t.Helper()
@@ -69,7 +69,8 @@ func serveDoor(t *testing.T, d *Server) (end func(), wait func() error) {
 	}
 }
 
-// reached reports why nobody answers at an address.
+// reached returns the error of connecting to an address, or nil if a server
+// answers.
 func reached(at netip.AddrPort) error {
 	rail, err := tcp.New().Open("tcp", RailConfig(ClientDepth, rdma.Wire{}))
 	if err != nil {
@@ -80,7 +81,7 @@ func reached(at netip.AddrPort) error {
 	defer cancel()
 	_, err = rail.Dial(ctx, at, []byte("not a preamble"))
 	if errors.As(err, new(*rdma.RejectedError)) {
-		return nil // somebody was there
+		return nil // a server accepted
 	}
 	if err == nil {
 		err = errors.New("it was let in")
@@ -88,7 +89,7 @@ func reached(at netip.AddrPort) error {
 	return err
 }
 
-// A server takes up listeners while it serves, drops them, and listens anew.
+// A server adds listeners while it serves, drops them, and listens again.
 func TestListenersComeAndGo(t *testing.T) {
 	d := NewServer(Config{NoRails: "none yet", Followed: true})
 	end, wait := serveDoor(t, d)
@@ -123,8 +124,9 @@ func TestListenersComeAndGo(t *testing.T) {
 	}
 }
 
-// A listener whose device is removed is closed at once, and no client is told of
-// it. A server that is followed serves on; another ends with its last listener.
+// A listener whose device is removed is closed immediately, and its address is
+// no longer sent to clients. A followed server continues to serve; another ends
+// with its last listener.
 func TestListenerFails(t *testing.T) {
 	for _, followed := range []bool{true, false} {
 		closed := make(chan struct{})

@@ -11,23 +11,24 @@ import (
 
 const preambleMagic = 0x50434447 // "GDCP"
 
-// Preamble is the private data of a connection request. It tells the server whose queue
-// pair this is before the server makes one. 48 bytes, little-endian:
+// Preamble is the private data of a connection request. It identifies the queue
+// pair to the server before the server creates one. 48 bytes, little-endian:
 //
 //	offset size field
 //	     0    4 magic "GDCP"
 //	     4    2 protocol version
 //	     6    1 0: a door, 1: a queue pair of a session
-//	     7    1 1: of a further link, whose number is the epoch; else 0
+//	     7    1 1: of a further link, whose number is the epoch; otherwise 0
 //	     8    1 queue pair index in the rail
-//	     9    1 queue pairs wanted (door)
-//	    10    2 slots wanted (door); epoch (queue pair)
-//	    12    4 chunk size wanted, KiB (door)
+//	     9    1 queue pairs requested (door)
+//	    10    2 slots requested (door); epoch (queue pair)
+//	    12    4 requested chunk size, KiB (door)
 //	    16   16 session id
 //	    32   16 join token (queue pair)
 //
-// A door's preamble is the prologue of its handshake: it binds the server's grant to
-// what the client asked for here. A client far away asks anew, under the first seal.
+// A door's preamble is the prologue of its handshake: it binds the server's
+// grant to the client's request here. A distant client sends another request,
+// under the first seal.
 type Preamble struct {
 	Join     bool       // for a queue pair of a session, not for a door
 	Lane     trust.Lane // for a queue pair
@@ -38,7 +39,7 @@ type Preamble struct {
 	Token    [trust.TokenBytes]byte
 }
 
-// Encode returns the layout, in rdma.MaxPrivateDataBytes.
+// Encode returns the encoding, of rdma.MaxPrivateDataBytes.
 func (p *Preamble) Encode() []byte {
 	b := make([]byte, rdma.MaxPrivateDataBytes)
 	le := binary.LittleEndian
@@ -56,15 +57,15 @@ func (p *Preamble) Encode() []byte {
 	return b
 }
 
-// errVersion says that the peer speaks another protocol version.
+// errVersion means that the peer speaks another protocol version.
 type errVersion struct{ peer uint16 }
 
 func (e errVersion) Error() string {
 	return fmt.Sprintf("the peer speaks protocol version %d, this gdrcp %d", e.peer, wire.ProtocolVersion)
 }
 
-// decodePreamble checks what an unauthenticated client sent. The server bounds what the
-// client asks for.
+// decodePreamble checks what an unauthenticated client sent. The server bounds
+// the request later.
 func decodePreamble(b []byte) (p Preamble, err error) {
 	le := binary.LittleEndian
 	if len(b) < rdma.MaxPrivateDataBytes || le.Uint32(b) != preambleMagic {

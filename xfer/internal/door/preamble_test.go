@@ -34,7 +34,7 @@ func TestPreamble(t *testing.T) {
 	}
 }
 
-// TestDoorMessages: what the server says at the door.
+// TestDoorMessages covers the server's messages at the door.
 func TestDoorMessages(t *testing.T) {
 	for _, want := range []RailAddr{{netip.MustParseAddrPort("10.7.0.1:7474"), "rxe0"}, {netip.MustParseAddrPort("[fe80::1%eth0]:7474"), "mlx5_0"}} {
 		if got, why, ok := decodeRail(want.railText()); got != want || why != "" || !ok {
@@ -68,7 +68,7 @@ func TestDoorMessages(t *testing.T) {
 	}
 }
 
-// FuzzDoorDecoders runs the decoders of what comes before a session.
+// FuzzDoorDecoders runs the decoders of the messages that precede a session.
 func FuzzDoorDecoders(f *testing.F) {
 	f.Add((&Preamble{QPs: 1, Slots: 1, ChunkKiB: 1}).Encode())
 	f.Add(Grant{1, 1}.encode())

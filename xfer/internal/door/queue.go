@@ -15,35 +15,37 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// notAdmittedError says that a session is not admitted, and why.
+// notAdmittedError is the reason why a session is not admitted.
 type notAdmittedError struct {
 	code rdma.RejectCode
 	why  string
-	// passing says that the session may be admitted when others have ended.
+	// passing means that the session may be admitted when others have ended.
 	passing bool
-	// scarce says that all sessions together use up what the session lacks, not those
-	// of its key alone.
+	// scarce means that the resource is used up by all sessions together, not
+	// only by those of the same key.
 	scarce bool
 }
 
 func (e *notAdmittedError) Error() string { return e.why }
 
-// errRevoked ends the sessions of a key that was taken away.
+// errRevoked ends the sessions of a key that was removed or changed.
 var errRevoked = errors.New("the key is not valid any more, or opens something else now")
 
 const (
-	// leastSlots is the smallest ring for a client that asked for more: with two slots,
-	// one is filled while the other is on its way.
+	// leastSlots is the smallest ring for a client that requested more: with
+	// two slots, one is filled while the other is being sent.
 	leastSlots = 2
-	// maxWaiting and maxWaitingOfKey bound how many clients wait for room, if descriptors do
-	// not (see mostWaiting). Each keeps the queue pair of its door. Where maxWaiting clients wait, one more takes the
-	// place of a client of the key with the most waiting clients, if that key has more
-	// than the new client's key.
+	// maxWaiting and maxWaitingOfKey bound how many clients wait for room,
+	// unless descriptors do (see mostWaiting). Each keeps the queue pair of its
+	// door. If maxWaiting clients wait, a new one replaces a client of the key
+	// with the most waiting clients, if that key has more than the new client's
+	// key.
 	maxWaiting, maxWaitingOfKey = 1024, 256
 )
 
-// admissionQueue makes room for sessions. It holds the places and the memory of a
-// server, the sessions that have some of them, and the clients that wait for some.
+// admissionQueue allocates room to sessions. It has the places and the memory
+// of a server, the sessions that use some of them, and the clients that wait
+// for some.
 type admissionQueue struct {
 	cfg Config
 
@@ -54,31 +56,31 @@ type admissionQueue struct {
 	memory   int64           // of all sessions' rings and buffers
 	files    int             // that all sessions may have open, see fitsFilesLocked
 	held     map[string]held // by the name of the key
-	seated   int             // how many keys have sessions
-	waiting  []*waiter       // the client that came first is first
+	seated   int             // number of keys that have sessions
+	waiting  []*waiter       // in order of arrival
 }
 
 func newAdmissionQueue(cfg Config) *admissionQueue {
 	return &admissionQueue{cfg: cfg, sessions: make(map[[16]byte]*Session), held: make(map[string]held)}
 }
 
-// waiter is a client that asks for room.
+// waiter is a client that requests room.
 type waiter struct {
 	peer *authenticatedPeer
 	wish *Preamble
 	ctx  context.Context
 
-	// The result is the session s or the reason no; the queue's mu guards both until
-	// done is closed.
+	// The result is the session s or the reason no; both are guarded by the
+	// queue's mu until done is closed.
 	s    *Session
 	no   *notAdmittedError
 	done chan struct{}
 }
 
-// await makes room for a session. Where others have the room, await tells the client
-// that it waits, and why. It tells the client again now and then, so that the client
-// knows that the server lives. After MaxWait it returns the error. Keys are served in
-// turns: see wakeLocked.
+// await allocates room to a session. If others have the room, await sends the
+// client the reason why it has to wait. It repeats the message from time to
+// time, so that the client knows that the server is alive. After MaxWait it
+// returns the error. Keys are served in turn: see wakeLocked.
 func (q *admissionQueue) await(ctx context.Context, at *Conn, c *authenticatedPeer, pre *Preamble) (*Session, error) {
 	w := &waiter{peer: c, wish: pre, ctx: ctx, done: make(chan struct{})}
 	if why := q.enqueue(w); why != "" {
@@ -97,8 +99,8 @@ func (q *admissionQueue) await(ctx context.Context, at *Conn, c *authenticatedPe
 	return w.s, nil
 }
 
-// tellWaiting blocks until the waiter's fate is decided or its time is over. It returns
-// an error where the client cannot be reached any more.
+// tellWaiting blocks until the waiter is admitted or refused, or its time is
+// over. It returns an error if the client can no longer be reached.
 func (q *admissionQueue) tellWaiting(at *Conn, w *waiter, why string) error {
 	end := time.NewTimer(q.cfg.MaxWait)
 	defer end.Stop()
@@ -110,7 +112,7 @@ func (q *admissionQueue) tellWaiting(at *Conn, w *waiter, why string) error {
 		if err := q.sayWaiting(w.ctx, at, say); err != nil {
 			return err
 		}
-		say = "" // later messages only say that this end is still there
+		say = "" // later messages are only signs of life
 		select {
 		case <-again.C:
 			if err := client.look(); err != nil {
@@ -126,16 +128,16 @@ func (q *admissionQueue) tellWaiting(at *Conn, w *waiter, why string) error {
 	}
 }
 
-// sayWaiting tells a client that it waits. It gives up on a client that takes no
-// messages.
+// sayWaiting sends a client the message that it has to wait. It fails if the
+// client accepts no messages.
 func (q *admissionQueue) sayWaiting(ctx context.Context, at *Conn, text string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, q.cfg.Handshake, fmt.Errorf("%w: it does not hear that it has to wait", wire.ErrPeerSilent))
 	defer cancel()
 	return at.Say(ctx, wire.DoorWait, []byte(cutForDoor(text)))
 }
 
-// enqueue decides at once and returns "". Or it lets the client wait, if one more
-// client may wait, and returns the reason.
+// enqueue decides immediately and returns "", or it lets the client wait, if
+// one more client may wait, and returns the reason.
 func (q *admissionQueue) enqueue(w *waiter) (why string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -151,7 +153,7 @@ func (q *admissionQueue) enqueue(w *waiter) (why string) {
 	return w.no.why
 }
 
-// dequeue ends a wait. w holds what was decided until then.
+// dequeue ends a wait. w has the decision, if any.
 func (q *admissionQueue) dequeue(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -160,15 +162,15 @@ func (q *admissionQueue) dequeue(w *waiter) {
 	}
 }
 
-// dropLocked takes one waiter out of the queue.
+// dropLocked removes one waiter from the queue.
 func (q *admissionQueue) dropLocked(i int) {
 	q.hold(q.waiting[i].peer.key, held{waiting: 1}, -1)
 	q.waiting = slices.Delete(q.waiting, i, i+1)
 }
 
-// decideLocked books a place and a ring for a session, or says why the session can
-// never have them. It decides nothing where room may come. behind says that it is
-// another key's turn.
+// decideLocked books a place and a ring for a session, or determines why the
+// session can never have them. It does not decide if room may become available.
+// behind means that it is another key's turn.
 func (q *admissionQueue) decideLocked(w *waiter, behind bool) (decided bool) {
 	w.s, w.no = q.grantLocked(w, behind)
 	if w.no != nil && w.no.passing {
@@ -178,10 +180,11 @@ func (q *admissionQueue) decideLocked(w *waiter, behind bool) (decided bool) {
 	return true
 }
 
-// grantLocked is decideLocked before the waiter is told.
+// grantLocked does the work of decideLocked, without notifying the waiter.
 func (q *admissionQueue) grantLocked(w *waiter, behind bool) (*Session, *notAdmittedError) {
-	// The key may have been taken away, or may have another secret, since the client
-	// authenticated. Look it up under the lock, so that Recheck misses no session.
+	// The key may have been removed, or may have another secret, since the
+	// client authenticated. Look it up under the lock, so that Recheck misses
+	// no session.
 	key, pre := w.peer.key, w.wish
 	a, ok := q.cfg.Keys.Find(key)
 	if !ok || a.Secret != w.peer.secret {
@@ -201,7 +204,7 @@ func (q *admissionQueue) grantLocked(w *waiter, behind bool) (*Session, *notAdmi
 	under := limit.Of(q.cfg.Limit, ofKey)
 	slots = under.Slots(slots, chunkBytes)
 	if qps > near && !q.fitsLocked(key, q.cfg.RingBytes(qps, slots, chunkBytes), false) {
-		qps = near // a client far away does without its further connections before it waits
+		qps = near // a distant client does without its further connections rather than wait
 	}
 	qps, no := q.qpsWithinFilesLocked(key, qps)
 	if no != nil {
@@ -228,8 +231,8 @@ func busy(format string, args ...any) *notAdmittedError {
 	return &notAdmittedError{code: rdma.RejectBusy, why: fmt.Sprintf(format, args...), passing: true}
 }
 
-// sessionsText returns "3 sessions are" or, for one, "1 session is", with whose behind
-// the noun.
+// sessionsText returns "3 sessions are" or, for one, "1 session is", with whose
+// after the noun.
 func sessionsText(n int, whose string) string {
 	if n == 1 {
 		return "1 session" + whose + " is"
@@ -237,8 +240,8 @@ func sessionsText(n int, whose string) string {
 	return fmt.Sprintf("%d sessions%s are", n, whose)
 }
 
-// limiterOf finds the limiter that a key's sessions share, or makes one. The caller
-// holds q.mu.
+// limiterOf returns the limiter that a key's sessions share, and creates it if
+// necessary. The caller holds q.mu.
 func (q *admissionQueue) limiterOf(key string, bytesPerSecond int64) *limit.Limiter {
 	for _, s := range q.sessions {
 		if s.peer.key == key && s.ofKey.BytesPerSecond() == bytesPerSecond {
@@ -248,14 +251,14 @@ func (q *admissionQueue) limiterOf(key string, bytesPerSecond int64) *limit.Limi
 	return limit.New(bytesPerSecond)
 }
 
-// leave ends one use of a session's place. With the last use it gives the place back to
-// the clients that wait.
+// leave ends one use of a session's place. With the last use it frees the place
+// for waiting clients.
 func (q *admissionQueue) leave(s *Session) {
 	q.mu.Lock()
 	s.users--
 	last := s.users == 0
 	if last {
-		delete(q.sessions, s.ID) // at once, so that no queue pair can join the session any more
+		delete(q.sessions, s.ID) // immediately, so that no more queue pairs can join the session
 		q.ended.add(s.ID)
 		q.hold(s.peer.key, held{sessions: 1}, -1)
 		q.addFilesLocked(s, -s.files)
@@ -272,7 +275,7 @@ func (q *admissionQueue) leave(s *Session) {
 	q.wakeLocked()
 }
 
-// recheck looks every session's key up again: see Server.Recheck.
+// recheck looks up every session's key again: see Server.Recheck.
 func (q *admissionQueue) recheck() (ended int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -292,10 +295,10 @@ func (q *admissionQueue) recheck() (ended int) {
 	return ended
 }
 
-// spread sorts listeners by verbs for a session. Devices nearest by distances come
-// first, if distances is set. Of equally near devices the fastest come first, and of
-// equally fast ones those with the fewest sessions. The order matters because clients
-// take the first that they reach.
+// spread sorts the listeners of verbs for a session. If distances is set, the
+// nearest devices come first. Of equally near devices the fastest come first,
+// and of equally fast ones those with the fewest sessions. The order matters
+// because clients use the first that they can reach.
 func (q *admissionQueue) spread(s *Session, rails []*serverListener, distances map[string]int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -11,20 +11,20 @@ import (
 	"gdrcp/rdma"
 )
 
-// The keys of these tests.
+// The keys used in these tests.
 var (
 	firstKey  = trust.Key{ID: "test", Secret: trust.NewSecret([32]byte{1, 2, 3})}
 	secondKey = trust.Key{ID: "other", Secret: trust.NewSecret([32]byte{9, 9})}
 	thirdKey  = trust.Key{ID: "third", Secret: trust.NewSecret([32]byte{3, 3})}
 )
 
-// testKeys are those that a test changes.
+// testKeys is a keyring that tests can change.
 type testKeys struct {
 	mu sync.Mutex
 	m  map[string]Admission
 }
 
-// keysOf has keys without bounds of their own.
+// keysOf returns a keyring of keys without limits of their own.
 func keysOf(all ...trust.Key) *testKeys {
 	k := &testKeys{m: make(map[string]Admission)}
 	for _, key := range all {
@@ -52,7 +52,7 @@ func (k *testKeys) change(f func(m map[string]Admission)) {
 	f(k.m)
 }
 
-// without takes keys out, until they are put back.
+// without removes keys until putBack is called.
 func (k *testKeys) without(out ...trust.Key) (putBack func()) {
 	was := make(map[string]Admission)
 	k.change(func(m map[string]Admission) {
@@ -64,25 +64,26 @@ func (k *testKeys) without(out ...trust.Key) (putBack func()) {
 	return func() { k.change(func(m map[string]Admission) { maps.Copy(m, was) }) }
 }
 
-// ringOf is what a ring takes in these tests.
+// ringOf is the memory of a ring in these tests.
 func ringOf(qps, slots, chunkBytes int) int64 {
 	return int64(slots)*int64(chunkBytes+36<<10) + int64(qps)<<18
 }
 
-// queueOf is the queue of a server of these bounds.
+// queueOf returns the queue of a server with these limits.
 func queueOf(cfg Config) *admissionQueue {
 	cfg.RingBytes = ringOf
 	return NewServer(cfg).queue
 }
 
-// request asks for room as a client would. The waiter waits if it is not done.
+// request requests room as a client would. If the waiter is not done it is
+// waiting.
 func request(q *admissionQueue, key trust.Key, n byte, slots int) *waiter {
 	w := requestOf(key, n, slots)
 	q.enqueue(w)
 	return w
 }
 
-// requestOf is a request that has not come yet.
+// requestOf returns a request that has not been made yet.
 func requestOf(key trust.Key, n byte, slots int) *waiter {
 	return &waiter{
 		peer: &authenticatedPeer{addr: "peer", key: key.ID, secret: key.Secret}, ctx: context.Background(), done: make(chan struct{}),
@@ -90,7 +91,8 @@ func requestOf(key trust.Key, n byte, slots int) *waiter {
 	}
 }
 
-// admitted checks that there was room, for a ring of so many slots.
+// admitted checks that there was room, for a ring with the given number of
+// slots.
 func (w *waiter) admitted(t *testing.T, slots int) *Session {
 	t.Helper()
 	select {
@@ -104,8 +106,8 @@ func (w *waiter) admitted(t *testing.T, slots int) *Session {
 	return w.s
 }
 
-// refused checks that there was none, for that reason, and whether the client
-// waits.
+// refused checks that there was no room, for the given reason, and whether the
+// client waits.
 func (w *waiter) refused(t *testing.T, code rdma.RejectCode, waits bool) {
 	t.Helper()
 	select {
@@ -135,7 +137,7 @@ func TestRoomOfAKey(t *testing.T) {
 	}
 	third := request(q, firstKey, 3, 4)
 	third.refused(t, rdma.RejectBusy, true)
-	// Who waits for its own key holds up nobody else.
+	// A client that waits for its own key does not block others.
 	other := request(q, secondKey, 4, 4).admitted(t, 4)
 	if other.ofKey != nil {
 		t.Error("a rate for a key that has none")
@@ -143,7 +145,7 @@ func TestRoomOfAKey(t *testing.T) {
 	fourth, fifth := request(q, secondKey, 5, 4), request(q, secondKey, 6, 4)
 	fourth.refused(t, rdma.RejectBusy, true)
 	q.leave(other)
-	// All had to wait, and the third could not come in: the next one could.
+	// All had to wait, and the third was not admitted: the next one was.
 	third.refused(t, rdma.RejectBusy, true)
 	fourth.admitted(t, 4)
 	fifth.refused(t, rdma.RejectBusy, true)
@@ -155,10 +157,10 @@ func TestRoomOfAKey(t *testing.T) {
 	fifth.refused(t, rdma.RejectBusy, true)
 	request(q, trust.Key{ID: "test", Secret: trust.NewSecret([32]byte{7})}, 7, 4).refused(t, rdma.RejectUnknown, false)
 	request(q, trust.Key{ID: "none"}, 7, 4).refused(t, rdma.RejectUnknown, false)
-	request(q, firstKey, 3, 4).refused(t, rdma.RejectUnknown, false) // a session id in use
+	request(q, firstKey, 3, 4).refused(t, rdma.RejectUnknown, false) // a session id that is in use
 }
 
-// No more wait than may, of a key and of all.
+// The number of waiting clients is bounded, per key and in total.
 func TestWaitingIsBounded(t *testing.T) {
 	q := queueOf(Config{Keys: keysOf(firstKey, secondKey), MaxSessions: 1})
 	request(q, firstKey, 0, 4).admitted(t, 4)
@@ -193,8 +195,8 @@ func TestSmallerRings(t *testing.T) {
 	third.refused(t, rdma.RejectResources, true)
 	q.leave(first)
 	third.admitted(t, 16)
-	// What would not fit even alone is not waited for.
+	// A request that could never fit does not wait.
 	small := queueOf(Config{Keys: keysOf(firstKey, secondKey), MaxMemory: ringOf(1, 2, 1<<20) - 1})
 	request(small, firstKey, 1, 16).refused(t, rdma.RejectResources, false)
-	request(small, firstKey, 1, 1).admitted(t, 1) // a ring of one slot, as asked for
+	request(small, firstKey, 1, 1).admitted(t, 1) // a ring of one slot, as requested
 }

@@ -14,20 +14,20 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Server is the server's side of a door. It listens, has clients prove their keys,
-// makes room for their sessions, and hands each queue pair to the session whose token
-// it shows. Several goroutines may call its methods at once.
+// Server is the server's side of a door. It listens, authenticates clients,
+// allocates room to their sessions, and passes each queue pair to the session
+// whose token it presents. It is safe for concurrent use.
 type Server struct {
 	cfg Config
-	// nobodys is the secret for names that no key has.
+	// nobodys is the secret used for unknown names.
 	nobodys         trust.Secret
 	unauthenticated unauthenticated
 	queue           *admissionQueue
 	listeners       *listenerSet
-	takingLeave     chan struct{} // holds a token for each door that waits in tellLast
+	takingLeave     chan struct{} // has a token for each door that waits in tellLast
 }
 
-// NewServer returns a door that listens nowhere yet.
+// NewServer returns a door that does not listen yet.
 func NewServer(cfg Config) *Server {
 	cfg.MaxSessions = cmp.Or(cfg.MaxSessions, DefaultMaxSessions)
 	cfg.MaxMemory = cmp.Or(cfg.MaxMemory, DefaultMaxMemory)
@@ -38,46 +38,48 @@ func NewServer(cfg Config) *Server {
 	return d
 }
 
-// Listen begins to listen at addr, also while the server serves. For verbs, device is
-// the device that has the address. Listen returns the address at which it listens, or
-// rdma.ErrClosed where the server has ended.
+// Listen starts to listen on addr, even while the server is serving. For verbs,
+// device is the device that has the address. Listen returns the address on
+// which it listens, or rdma.ErrClosed if the server has ended.
 func (d *Server) Listen(p rdma.Provider, addr netip.AddrPort, device rdma.Device) (netip.AddrPort, error) {
 	return d.listeners.listen(p, addr, device)
 }
 
-// Listening lists where the server listens, and which of its listeners failed.
+// Listening describes the server's listeners, including failed ones.
 func (d *Server) Listening() []Listening { return d.listeners.listening() }
 
 // Devices lists the RDMA devices that the server listens on.
 func (d *Server) Devices() []Device { return d.listeners.devices() }
 
-// Drop stops listening at an address of a device. Clients are no longer told of the
-// address, and clients that wait to be accepted there are refused. Sessions that came
-// by it go on. Where nobody listens at the address, Drop does nothing.
+// Drop stops listening on an address of a device. The address is no longer sent
+// to clients, and clients that wait to be accepted there are refused. Sessions
+// that use it continue. If there is no listener on the address, Drop does
+// nothing.
 func (d *Server) Drop(device string, at netip.AddrPort) error {
 	return d.listeners.drop(device, at)
 }
 
-// TellNoRails sets what clients are told from now on where the server listens on no
-// device.
+// TellNoRails sets the reason that is sent to clients if the server listens on
+// no device.
 func (d *Server) TellNoRails(why string) { d.listeners.tellNoRails(why) }
 
-// Serve accepts clients until ctx ends. It then stops listening, ends the sessions that
-// run, and returns nil. Where the last listener fails, Serve returns its error.
+// Serve accepts clients until ctx ends. Then it stops listening, ends the
+// running sessions, and returns nil. If the last listener fails, Serve returns
+// its error.
 func (d *Server) Serve(ctx context.Context) error { return d.listeners.serve(ctx) }
 
-// Close closes the listeners. Serve does so too: Close is for a server that will not
-// serve.
+// Close closes the listeners. Serve does so too: Close is for a server that
+// never serves.
 func (d *Server) Close() error { return d.listeners.close() }
 
-// Recheck looks every session's key up again. It ends the sessions of a key that is
-// gone, has another secret or opens something else, and the unencrypted sessions of a
-// key that now requires encryption. It returns how many sessions it ended, and does not
-// wait for their end. Other bounds hold for sessions that begin later and for clients
-// that wait.
+// Recheck looks up every session's key again. It ends the sessions of a key
+// that has been removed, has another secret or gives access to something else,
+// and the unencrypted sessions of a key that now requires encryption. It
+// returns how many sessions it ended, and does not wait for their end. Other
+// limits apply to later sessions and to waiting clients.
 func (d *Server) Recheck() (ended int) { return d.queue.recheck() }
 
-// Load is what the running sessions need now.
+// Load returns the load of the running sessions.
 func (d *Server) Load() Load {
 	d.queue.mu.Lock()
 	defer d.queue.mu.Unlock()
@@ -91,17 +93,17 @@ func (d *Server) AdjustLoad(l Load, sign int) {
 	d.queue.addLoadLocked(l, sign)
 }
 
-// BookedBytes is how many bytes of MaxMemory all sessions have now.
+// BookedBytes returns how much of MaxMemory all sessions use now.
 func (d *Server) BookedBytes() int64 {
 	d.queue.mu.Lock()
 	defer d.queue.mu.Unlock()
 	return d.queue.memory
 }
 
-// handle decides whether a request to connect is a door, a queue pair of a session, or
-// refused. It returns the function that serves the request. It counts unauthenticated
-// connections here, before it makes a goroutine for them: such a goroutine may run only
-// after a while.
+// handle decides whether a request to connect is a door, a queue pair of a
+// session, or refused. It returns the function that serves the request.
+// Unauthenticated connections are counted here, before a goroutine is started
+// for them, because the goroutine may run only after a while.
 func (d *Server) handle(ctx context.Context, l *serverListener, req rdma.Request) (serve func()) {
 	pre, err := decodePreamble(req.PrivateData())
 	switch {
@@ -123,8 +125,8 @@ func (d *Server) handle(ctx context.Context, l *serverListener, req rdma.Request
 	return func() { d.answer(ctx, unproven, l.provider, req, st, &pre) }
 }
 
-// maxRefusing bounds, for each listener, the requests that are being refused. It is
-// more than a listener takes time for at once, so that none waits for another.
+// maxRefusing bounds, for each listener, the refusals in progress. It is more
+// than a listener spends time on at once, so that none waits for another.
 const maxRefusing = 64
 
 // refusing returns a function that refuses a request. refusing itself may block.
@@ -136,9 +138,9 @@ func (d *Server) refusing(l *serverListener, req rdma.Request, code rdma.RejectC
 	}
 }
 
-// Refuse answers a request to connect with a code. It logs why among the failures of
-// unauthenticated clients, of which the server logs a few each second; but not that a
-// session is over, which is no failure.
+// Refuse answers a request to connect with a code. It logs why as a failure of
+// an unauthenticated client, of which the server logs only a few per second,
+// except when the session is over, which is not a failure.
 func (d *Server) Refuse(req rdma.Request, code rdma.RejectCode, why error) {
 	err := req.Reject(code)
 	if why != errSessionOver {
@@ -146,7 +148,7 @@ func (d *Server) Refuse(req rdma.Request, code rdma.RejectCode, why error) {
 	}
 }
 
-// log reports the end of a connection that came to no session.
+// log reports the end of a connection that did not become a session.
 func (d *Server) log(peer, key, what string, err error) {
 	if d.cfg.Log != nil {
 		d.cfg.Log(peer, key, what, err)
@@ -165,8 +167,8 @@ func (d *Server) logUnauthenticated(peer string, err error) {
 	d.log(peer, "", "connection", err)
 }
 
-// answer serves a door. It waits for the proof of the key for as long as unproven lasts.
-// It then admits the session or says why not.
+// answer serves a door. It waits for the proof of the key until unproven ends.
+// Then it admits the session or sends the reason for refusing it.
 func (d *Server) answer(ctx, unproven context.Context, p rdma.Provider, req rdma.Request, st *pendingConn, pre *Preamble) {
 	peer := req.Remote().String()
 	defer st.cancel(nil)
@@ -195,9 +197,9 @@ func (d *Server) answer(ctx, unproven context.Context, p rdma.Provider, req rdma
 	d.admit(ctx, at, c, pre)
 }
 
-// secretOf is the secret of a key. For a name that no key has, it is a secret that
-// nobody has. That secret is made once, because making one takes time, and the time
-// would tell that the name is unknown.
+// secretOf returns the secret of a key. For an unknown name it returns a secret
+// that nobody has, which is made only once, because the time to make one would
+// reveal that the name is unknown.
 func (d *Server) secretOf(id string) (s trust.Secret, known bool) {
 	a, known := d.cfg.Keys.Find(id)
 	s = d.nobodys
@@ -223,8 +225,8 @@ func (d *Server) hearProof(ctx context.Context, at *Conn, st *pendingConn, openi
 	})
 	if err != nil {
 		if !d.unauthenticated.crowded() {
-			// One byte is no answer, but the client can tell it from a broken
-			// connection.
+			// One byte is not an answer, but the client can distinguish it from
+			// a broken connection.
 			_ = at.Post(ctx, []byte{0})
 			_ = at.flush(ctx)
 		}
@@ -245,8 +247,9 @@ func (d *Server) hearProof(ctx context.Context, at *Conn, st *pendingConn, openi
 	return c, err
 }
 
-// admit makes room for a session and tells the client, or says why there is no room.
-// Then it waits until the session runs. It logs last: a log may take long.
+// admit allocates room to a session and notifies the client, or sends the
+// reason why there is no room. Then it waits until the session runs. It logs
+// last, because logging may take long.
 func (d *Server) admit(ctx context.Context, at *Conn, c *authenticatedPeer, pre *Preamble) {
 	s, err := d.queue.await(ctx, at, c, pre)
 	var no *notAdmittedError
@@ -264,13 +267,13 @@ func (d *Server) admit(ctx context.Context, at *Conn, c *authenticatedPeer, pre 
 	}
 }
 
-// awaitArrival blocks until an admitted session runs, its client hangs up, or its time
-// is over. It returns an error where the client cannot be reached any more, or did not
-// begin the session while others waited for the room.
+// awaitArrival blocks until an admitted session runs, its client disconnects,
+// or its time is over. It returns an error if the client can no longer be
+// reached, or did not begin the session while others waited for the room.
 func (d *Server) awaitArrival(at *Conn, s *Session) error {
 	ctx, cancel := context.WithTimeout(s.ctx, JoinWait)
 	gone := make(chan struct{})
-	go func() { // ends with the door's connection, or ctx
+	go func() { // ends with the door's connection or with ctx
 		defer close(gone)
 		_, _ = at.Take(ctx)
 	}()
@@ -303,13 +306,13 @@ func (d *Server) awaitArrival(at *Conn, s *Session) error {
 	}
 }
 
-// maxTakingLeave bounds the doors that wait for a refused client to hang up.
+// maxTakingLeave bounds the doors that wait for a refused client to disconnect.
 const maxTakingLeave = 64
 
-// tellLast sends the last message at a door. It then waits for the client to hang up,
-// or for as long as a message may take to arrive. Where as many doors wait as may, it
-// does not wait: the message may get lost as the door closes, and the client then takes
-// that for a crowd and comes again.
+// tellLast sends the last message at a door. Then it waits for the client to
+// disconnect, or for as long as a message may take to arrive. If the maximum
+// number of doors is already waiting, it does not wait: the message may be lost
+// when the door closes, which the client interprets as a crowd, and retries.
 func (d *Server) tellLast(ctx context.Context, at *Conn, kind byte, body []byte) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -324,8 +327,9 @@ func (d *Server) tellLast(ctx context.Context, at *Conn, kind byte, body []byte)
 	}
 }
 
-// railsFor lists the addresses by which verbs reaches a session, the best first: see spread. The
-// address by which the client came, if it is valid, is never left out: others may not reach it.
+// railsFor lists the addresses of verbs for a session, best first: see spread.
+// The address by which the client came, if it is valid, is always included,
+// because the client may not be able to reach others.
 func (d *Server) railsFor(s *Session, distances map[string]int, by netip.Addr) []*serverListener {
 	rails := d.listeners.verbs()
 	d.queue.spread(s, rails, distances)
@@ -341,8 +345,8 @@ func (d *Server) railsFor(s *Session, distances map[string]int, by netip.Addr) [
 	return rails[:maxRails]
 }
 
-// distances says how far each device that the server listens on is from the GPU that a
-// client wishes for. It is nil where the distance does not matter.
+// distances returns the distance of each device that the server listens on from
+// the GPU that a client requests, or nil if the distance does not matter.
 func (d *Server) distances(ctx context.Context, wish wire.DoorWish) map[string]int {
 	if d.cfg.Distances == nil {
 		return nil
@@ -350,8 +354,7 @@ func (d *Server) distances(ctx context.Context, wish wire.DoorWish) map[string]i
 	return d.cfg.Distances(ctx, wish, d.listeners.devices())
 }
 
-// tellGrant tells the client where the session can be reached, and what the session
-// gets.
+// tellGrant sends the client the addresses for the session, and its grant.
 func (d *Server) tellGrant(ctx context.Context, at *Conn, s *Session) error {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Handshake)
 	defer cancel()
@@ -372,12 +375,12 @@ func (d *Server) tellGrant(ctx context.Context, at *Conn, s *Session) error {
 	return at.flush(ctx)
 }
 
-// join takes a queue pair into the session whose token the queue pair has shown.
+// join passes a queue pair to the session whose token it has presented.
 func (d *Server) join(p rdma.Provider, req rdma.Request, s *Session, l trust.Lane) {
 	if l.Rail == 0 && l.QP == 0 {
 		tell := d.cfg.Begin(p, req, s, l)
 		d.queue.leave(s)
-		tell() // a log may take long
+		tell() // logging may take long
 		return
 	}
 	if err := s.join(p, req, l); err != nil {

@@ -10,8 +10,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// For a name that no key has no secret is made: the time that takes would tell it
-// from the name of a key. BenchmarkRefusal has both.
+// No secret is made for an unknown name, because the time for that would
+// distinguish it from a known one. BenchmarkRefusal covers both.
 func TestUnknownNamesHaveOneSecret(t *testing.T) {
 	d := NewServer(Config{Keys: keysOf(firstKey, secondKey)})
 	if first, known := d.secretOf("nobody"); known || first == (trust.Secret{}) || first == firstKey.Secret {
@@ -24,10 +24,10 @@ func TestUnknownNamesHaveOneSecret(t *testing.T) {
 	}
 }
 
-// stubbornRail is the rail of a door whose client does not hang up.
+// stubbornRail is the rail of a door whose client does not disconnect.
 type stubbornRail struct {
 	quietRail
-	waits chan<- struct{} // takes each Wait as it begins
+	waits chan<- struct{} // receives a value when a Wait begins
 	end   <-chan struct{} // ends every Wait
 }
 
@@ -37,8 +37,8 @@ func (r *stubbornRail) Wait(context.Context, []rdma.Completion) (int, error) {
 	return 0, rdma.ErrClosed
 }
 
-// Clients that are refused and do not hang up keep only so many doors open. One more is
-// told why, too, and its door closes at once.
+// Refused clients that do not disconnect keep only a limited number of doors
+// open. One more is sent the reason, too, and its door closes immediately.
 func TestLeaveTakingIsBounded(t *testing.T) {
 	t.Parallel()
 	d := NewServer(Config{Keys: keysOf(firstKey)})

@@ -13,70 +13,73 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// authenticatedPeer is a client that has proven which key it has.
+// authenticatedPeer is a client that has proved which key it has.
 type authenticatedPeer struct {
 	addr   string
 	key    string
-	secret trust.Secret // the secret that the client proved to have
+	secret trust.Secret // the secret that the client has proved
 	trust  *trust.Session
 	wish   wire.DoorWish
 }
 
-// Session is a session that was admitted. Its queue pairs join it by their tokens, each
-// token once. Its exported fields do not change. The server behind the door runs the
-// session, from Begin of Config on. The session's place and memory come back when Begin
-// has returned and the door has let go of the session. Several goroutines may call its
-// methods at once.
+// Session is an admitted session. Its queue pairs join it with their tokens;
+// each token is valid once. Its exported fields do not change. Config.Begin
+// runs the session. The session's place and memory are freed when Begin has
+// returned and the door has released the session. It is safe for concurrent
+// use.
 type Session struct {
 	ID         [16]byte
 	ChunkBytes int
-	Grant      Grant        // the most; see QPsOver
-	Limit      limit.Limits // on its payload
+	Grant      Grant        // the maximum; see QPsOver
+	Limit      limit.Limits // for its payload
 
-	nearQPs   int // that the client asked for before it knew how far away it is
+	nearQPs   int // number that the client requested before it knew the distance to the server
 	queue     *admissionQueue
 	peer      authenticatedPeer
 	admission Admission
-	ofKey     *limit.Limiter // the key's sessions share it
-	// ctx ends the session and its connections that are being made. end says why.
+	ofKey     *limit.Limiter // shared by the key's sessions
+	// ctx ends the session and its connections that are being made. end sets
+	// the cause.
 	ctx context.Context
 	end context.CancelCauseFunc
 
-	// The queue's mu guards these. users counts the door and, once it is being made,
-	// the first queue pair's session. When the last of them leaves, everything is given
-	// back.
+	// The queue's mu guards these. users counts the door and, once it is being
+	// made, the first queue pair's session. When the last of them leaves,
+	// everything is freed.
 	users int
 	files int // that it may have open
 	spent map[trust.Lane]bool
-	// entered says that the first queue pair exists or is being made. Once it exists,
-	// take takes the further ones.
+	// entered means that the first queue pair exists or is being made. Once it
+	// exists, take accepts the further ones.
 	entered bool
 	take    func(rdma.Provider, rdma.Request, trust.Lane) error
 	lane    trust.Lane // of the first queue pair
-	// device is that of the first queue pair. Until that exists, it is the first device
-	// that the client was told.
+	// device is that of the first queue pair. Before that it is the first
+	// device sent to the client.
 	device string
-	// refusesPlain is the reason where the key requires encryption now. plain says that the
-	// client has asked for a session without encryption.
+	// refusesPlain is the reason if the key requires encryption now. plain
+	// means that the client has requested a session without encryption.
 	refusesPlain error
 	plain        bool
 
 	arrived  chan struct{} // closed when the session runs
-	giveBack func()        // gives back the memory of its ring
+	giveBack func()        // frees the memory of its ring
 }
 
 // MaxTries bounds the epochs of a session's first queue pair, and so the addresses that
 // a client may try.
 const MaxTries = 2 * maxRails
 
-// JoinWait is how long an admitted client may take to make its first queue pair. It may
-// have to try several addresses that drop all packets. While clients wait whose keys
-// have less, the client may take as long as four handshakes. That is 40 s, more than a
-// client tries RDMA addresses before it takes TCP.
+// JoinWait is how long an admitted client may take to make its first queue
+// pair. It may have to try several addresses that drop all packets. While
+// clients wait whose keys have less, the limit is four handshake timeouts. That
+// is 40 s, longer than a client tries RDMA addresses before it falls back to
+// TCP.
 const JoinWait = 60 * time.Second
 
-// QPsOver is how many queue pairs the session has over a transport. Those for a server far
-// away are for TCP, which has a window for each connection.
+// QPsOver returns the number of queue pairs of the session over a transport.
+// The additional ones for a distant server are for TCP, which has a window for
+// each connection.
 func (s *Session) QPsOver(transport string) int {
 	if transport == "tcp" {
 		return s.Grant.QPs
@@ -84,24 +87,24 @@ func (s *Session) QPsOver(transport string) int {
 	return min(s.Grant.QPs, s.nearQPs)
 }
 
-// Key is the name of the key that the client has proven.
+// Key is the name of the key that the client has proved.
 func (s *Session) Key() string { return s.peer.key }
 
 // Trust is the result of the handshake.
 func (s *Session) Trust() *trust.Session { return s.peer.trust }
 
-// Opens is what the key opened when the session was admitted: see Admission.
+// Opens is the Admission's Opens from when the session was admitted.
 func (s *Session) Opens() any { return s.admission.Opens }
 
-// Context ends with the session. Its cause says why.
+// Context ends with the session. Its cause is the reason.
 func (s *Session) Context() context.Context { return s.ctx }
 
-// End ends the session and its connections that are being made. why is the cause and
-// may be nil. End does not block.
+// End ends the session and its connections that are being made. why becomes the
+// cause and may be nil. End does not block.
 func (s *Session) End(why error) { s.end(why) }
 
-// Begun says that the session runs, and on which device. take takes further queue
-// pairs: it answers a request before it returns. Several calls of take may run at once.
+// Begun reports that the session runs, and on which device. take is called for
+// further queue pairs, concurrently: it answers a request before it returns.
 func (s *Session) Begun(device string, take func(rdma.Provider, rdma.Request, trust.Lane) error) {
 	s.queue.mu.Lock()
 	s.take, s.device = take, device
@@ -109,14 +112,14 @@ func (s *Session) Begun(device string, take func(rdma.Provider, rdma.Request, tr
 	close(s.arrived)
 }
 
-// Retry lets the client of a first queue pair that failed try another address.
+// Retry lets a client whose first queue pair failed try another address.
 func (s *Session) Retry() {
 	s.queue.mu.Lock()
 	s.entered = false
 	s.queue.mu.Unlock()
 }
 
-// join hands a further queue pair to the running session.
+// join passes a further queue pair to the running session.
 func (s *Session) join(p rdma.Provider, req rdma.Request, l trust.Lane) error {
 	s.queue.mu.Lock()
 	take := s.take
@@ -125,7 +128,7 @@ func (s *Session) join(p rdma.Provider, req rdma.Request, l trust.Lane) error {
 }
 
 // unencryptedError refuses or ends a session whose chunks are not encrypted.
-type unencryptedError struct{ key string } // whose rule it is; empty: the server's
+type unencryptedError struct{ key string } // the key whose rule it is; empty: the server's
 
 func (e *unencryptedError) Error() string {
 	who := "the server"
@@ -137,13 +140,14 @@ func (e *unencryptedError) Error() string {
 
 const encryptedOnly = " admits only encrypted sessions: add --encrypt"
 
-// IsAboutKey reports whether the words with which a server ended a session are about what
-// the client's key may do.
+// IsAboutKey reports whether the text with which a server ended a session
+// concerns the permissions of the client's key.
 func IsAboutKey(text string) bool {
 	return text == errRevoked.Error() || strings.HasSuffix(text, encryptedOnly)
 }
 
-// refusalOfPlain is what refuses a session of a key without encryption, or nil.
+// refusalOfPlain returns the reason for refusing an unencrypted session of a
+// key, or nil.
 func (a *Admission) refusalOfPlain(key string) error {
 	switch {
 	case !a.RequireEncrypt:
@@ -154,9 +158,10 @@ func (a *Admission) refusalOfPlain(key string) error {
 	return &unencryptedError{}
 }
 
-// CheckEncryption compares what the client wants, encrypted chunks or not, with what
-// its key requires. It does so for every purpose of a session, measurements included.
-// What the key requires may change while the session runs: see Recheck.
+// CheckEncryption compares whether the client wants encrypted chunks with what
+// its key requires. It applies to every purpose of a session, including
+// measurements. The key's requirement may change while the session runs: see
+// Recheck.
 func (s *Session) CheckEncryption(encrypted bool) error {
 	s.queue.mu.Lock()
 	defer s.queue.mu.Unlock()
@@ -167,13 +172,14 @@ func (s *Session) CheckEncryption(encrypted bool) error {
 	return nil
 }
 
-// MemoryRoom is how many bytes all sessions may have, and how many of them are left.
+// MemoryRoom is the total memory of all sessions, and the part that is left.
 type MemoryRoom struct{ AllBytes, LeftBytes int64 }
 
-// Book takes n more bytes for the session off the memory of all sessions. giveBack
-// returns them, once. Book takes nothing and returns false where the session's key may
-// not have so many. needed says that the session ends without them: then the only session
-// of a key may take all that is left, if it has the smallest ring.
+// Book reserves n more bytes for the session from the memory of all sessions.
+// giveBack releases them, once. Book reserves nothing and returns false if the
+// session's key may not have that many. needed means that the session cannot
+// continue without them: then the only session of a key may take all that is
+// left, if it has the smallest ring.
 func (s *Session) Book(n int64, needed bool) (giveBack func(), left MemoryRoom, ok bool) {
 	q := s.queue
 	q.mu.Lock()
@@ -183,15 +189,15 @@ func (s *Session) Book(n int64, needed bool) (giveBack func(), left MemoryRoom, 
 	return giveBack, MemoryRoom{q.cfg.MaxMemory, q.cfg.MaxMemory - q.memory}, ok
 }
 
-// errNoSession says that a token admits to nothing. An unauthenticated client is not
-// told which of the reasons it is.
+// errNoSession means that a token is not valid. The exact reason is not
+// revealed to unauthenticated clients.
 var errNoSession = errors.New("a queue pair for an unknown session")
 
-// errSessionOver says that a session has ended. A client that makes links while its copy
-// goes on may come to the end of the copy first.
+// errSessionOver means that a session has ended. A client that makes links
+// while its copy runs may find that the copy has already ended.
 var errSessionOver = errors.New("a queue pair for a session that is over")
 
-// endedSessions are the sessions that ended last.
+// endedSessions has the sessions that ended last.
 type endedSessions struct {
 	ids  [64][16]byte
 	next int
@@ -206,8 +212,8 @@ func (e *endedSessions) has(id [16]byte) bool {
 	return id != [16]byte{} && slices.Contains(e.ids[:], id)
 }
 
-// spend checks a token and makes sure that it is used once. Nothing is made before that
-// for the queue pair that shows the token.
+// spend checks a token and ensures that it is used only once. Nothing is
+// allocated earlier for the queue pair that presents the token.
 func (q *admissionQueue) spend(pre *Preamble) (*Session, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

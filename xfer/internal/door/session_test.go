@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A key that begins to ask for encryption ends its sessions without, and leaves
-// those with it, whether their hello has come or not.
+// If a key starts to require encryption, its unencrypted sessions end and the
+// encrypted ones continue, whether or not their hello has arrived.
 func TestEncryptionThatIsRequiredLater(t *testing.T) {
 	t.Parallel()
 	k := keysOf(firstKey, secondKey)

@@ -5,20 +5,23 @@ import (
 	"slices"
 )
 
-// The rest of this file is how the keys of a server get along. No key may have all
-// places or all memory. The key that has least comes first. A key that has more than
-// others and does nothing with it makes room for them.
+// The rest of this file implements fairness between the keys of a server. No
+// key may have all places or all memory. The key that has least is served
+// first. A key that has more than others and does nothing with it makes room
+// for them.
 
-// held is what a key has: its sessions, their memory and open files, and its waiting clients.
+// held is what a key uses: its sessions, their memory and open files, and its
+// waiting clients.
 type held struct {
 	sessions, waiting, files int
 	bytes                    int64
 }
 
-// heldBy is what a key has. The caller holds q.mu.
+// heldBy returns what a key uses. The caller holds q.mu.
 func (q *admissionQueue) heldBy(key string) held { return q.held[key] }
 
-// hold adds to what a key has, or with sign -1 subtracts it. The caller holds q.mu.
+// hold adds to what a key uses, or with sign -1 subtracts from it. The caller
+// holds q.mu.
 func (q *admissionQueue) hold(key string, more held, sign int) {
 	h := q.held[key]
 	before := h.sessions
@@ -32,32 +35,33 @@ func (q *admissionQueue) hold(key string, more held, sign int) {
 	h.files += sign * more.files
 	h.bytes += int64(sign) * more.bytes
 	if h == (held{}) {
-		delete(q.held, key) // keys come and go
+		delete(q.held, key) // drop keys that use nothing
 		return
 	}
 	q.held[key] = h
 }
 
-// shareFactor bounds what a key may have beside others: shareFactor times what is then
-// left. Buffers that the ports of a switch share are bounded so (Choudhury and Hahne,
-// Dynamic queue length thresholds for shared-memory packet switches, 1998). One key
-// gets 7/8 of all, two get 7/15 each, and something is always left for one more. Where
-// places are few, the last place is left while some key has none.
+// shareFactor bounds what a key may use if there are others: shareFactor times
+// what is then left. Switches share buffers between ports in this way
+// (Choudhury and Hahne, Dynamic queue length thresholds for shared-memory
+// packet switches, 1998). One key gets 7/8 of all, two get 7/15 each, and
+// something is always left for one more. If places are few, the last place is
+// left free while some key has none.
 const shareFactor = 7
 
-// sharesLocked reports whether a key has to leave something to others.
+// sharesLocked reports whether a key has to leave room for others.
 func (q *admissionQueue) sharesLocked() bool { return q.cfg.Keys != nil && q.cfg.Keys.Len() > 1 }
 
-// fitsLocked reports whether a key may have n bytes more. least says that this is the
-// smallest ring for the only session of a key: such a session may take all that is
-// left.
+// fitsLocked reports whether a key may have n more bytes. least means that this
+// is the smallest ring for the only session of a key, which may take all that
+// is left.
 func (q *admissionQueue) fitsLocked(key string, n int64, least bool) bool {
 	left := q.cfg.MaxMemory - q.memory - n
 	return left >= 0 && (least || !q.sharesLocked() || (q.held[key].bytes+n)/shareFactor <= left)
 }
 
-// takeSeatLocked returns nil where a key may have one more session, and otherwise says
-// why not. behind says that it is another key's turn.
+// takeSeatLocked returns nil if a key may have one more session, and otherwise
+// the reason why not. behind means that it is another key's turn.
 func (q *admissionQueue) takeSeatLocked(key string, maxOfKey int, behind bool) *notAdmittedError {
 	h := q.held[key]
 	left := q.cfg.MaxSessions - q.load.Sessions - 1
@@ -76,29 +80,31 @@ func (q *admissionQueue) takeSeatLocked(key string, maxOfKey int, behind bool) *
 	return nil
 }
 
-// shareOf is the part of the server that a key has: of the places, of the memory or of the files
-// that may be open, whichever part is largest.
+// shareOf returns the fraction of the server that a key uses: of the places,
+// the memory or the open files, whichever is largest.
 func (q *admissionQueue) shareOf(key string) float64 {
 	h := q.held[key]
 	return max(float64(h.sessions)/float64(q.cfg.MaxSessions), float64(h.bytes)/float64(q.cfg.MaxMemory),
 		float64(h.files)/float64(q.cfg.filesOfSessions()))
 }
 
-// isBehindLocked reports whether a client waits for room whose key has less.
+// isBehindLocked reports whether a client of a key that uses less waits for
+// room.
 func (q *admissionQueue) isBehindLocked(key string) bool {
 	share := q.shareOf(key)
 	return slices.ContainsFunc(q.waiting, func(w *waiter) bool { return w.no.scarce && q.shareOf(w.peer.key) < share })
 }
 
-// wakeLocked gives room to the clients that wait for it. The next client is always of
-// the key that has the smallest share, and of that key the client that came first. A
-// client that waits for something that all sessions share holds up the keys that have
-// more. Otherwise a large ring would wait for as long as small ones come. A client that
-// waits for something of its own key, for example for another session, holds up nobody.
+// wakeLocked allocates room to waiting clients. The next client is always one
+// of the key with the smallest share, and of that key the client that came
+// first. A client that waits for a resource that all sessions share blocks the
+// keys that use more; otherwise a large ring would wait for as long as small
+// ones keep coming. A client that waits for a resource of its own key, for
+// example for another session to end, blocks nobody.
 func (q *admissionQueue) wakeLocked() {
 	lines := q.linesLocked()
 	decided := make(map[*waiter]bool)
-	waits, waitsShare := false, 0.0 // waitsShare is the smallest share of a key that waits for something scarce
+	waits, waitsShare := false, 0.0 // the smallest share of a key that waits for a scarce resource
 	for len(lines) > 0 {
 		next := 0
 		for i, l := range lines {
@@ -124,7 +130,7 @@ func (q *admissionQueue) wakeLocked() {
 	}
 }
 
-// line holds the waiters of one key, the first one first.
+// line has the waiters of one key, in order of arrival.
 type line struct {
 	share   float64
 	waiters []*waiter
@@ -144,9 +150,9 @@ func (q *admissionQueue) linesLocked() (lines []*line) {
 	return lines
 }
 
-// makeWayLocked makes room in the queue for a client of key. It turns away the last
-// waiter of the key that has the most waiters, if that key has more than key would
-// have.
+// makeWayLocked makes room in the queue for a client of key. It refuses the
+// last waiter of the key that has the most waiters, if that key has more than
+// key would have.
 func (q *admissionQueue) makeWayLocked(key string) bool {
 	most, last := q.held[key].waiting+1, -1
 	for i, w := range q.waiting {
@@ -164,11 +170,11 @@ func (q *admissionQueue) makeWayLocked(key string) bool {
 	return true
 }
 
-// ErrIdle ends a session that does not begin.
+// ErrIdle ends a granted session that does not begin.
 var ErrIdle = errors.New("it was granted a session and did not begin it, and other keys waited for the room")
 
-// endIfIdle ends a session whose first queue pair has not come, if a client waits for
-// its room whose key has less.
+// endIfIdle ends a session whose first queue pair does not exist yet, if a
+// client of a key that uses less waits for its room.
 func (q *admissionQueue) endIfIdle(s *Session) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

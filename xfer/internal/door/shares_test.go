@@ -9,7 +9,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// decided reports whether a client waits no more.
+// decided reports whether a client no longer waits.
 func (w *waiter) decided() bool {
 	select {
 	case <-w.done:
@@ -19,10 +19,10 @@ func (w *waiter) decided() bool {
 	}
 }
 
-// However many wait with a key, who comes with another is next.
+// However many clients of one key wait, a client of another key is next.
 func TestKeysTakeTurns(t *testing.T) {
 	k := keysOf(firstKey, secondKey, thirdKey)
-	others := k.without(secondKey, thirdKey) // one key that is alone takes all
+	others := k.without(secondKey, thirdKey) // a single key takes everything
 	q := queueOf(Config{Keys: k, MaxSessions: 3})
 	var running []*Session
 	for i := range 3 {
@@ -39,8 +39,8 @@ func TestKeysTakeTurns(t *testing.T) {
 	third.refused(t, rdma.RejectBusy, true)
 	q.leave(running[1])
 	third.admitted(t, 4)
-	// All three have one place each now: who came first is next, and then it is the
-	// turn of who has none.
+	// All three have one place each now: the client that came first is next,
+	// and then one of a key that has none.
 	q.leave(running[2])
 	many[0].admitted(t, 4)
 	otherAgain.refused(t, rdma.RejectBusy, true)
@@ -49,7 +49,8 @@ func TestKeysTakeTurns(t *testing.T) {
 	many[1].refused(t, rdma.RejectBusy, true)
 }
 
-// Where every key has something, the one that has less is next, whoever came first.
+// If every key has something, the one that has less is next, whoever came
+// first.
 func TestKeyWithLessIsNext(t *testing.T) {
 	k := keysOf(firstKey, secondKey)
 	other := k.without(secondKey)
@@ -66,7 +67,8 @@ func TestKeyWithLessIsNext(t *testing.T) {
 	first.refused(t, rdma.RejectBusy, true)
 }
 
-// One key leaves places and memory to others, and one that is alone need not.
+// One of several keys leaves places and memory to others; a single one need
+// not.
 func TestOneKeyLeavesRoom(t *testing.T) {
 	for _, tc := range []struct {
 		keys   *testKeys
@@ -101,7 +103,7 @@ func TestOneKeyLeavesRoom(t *testing.T) {
 	}
 }
 
-// However few places there are, one key has one and not all of them.
+// However few places there are, one key has at least one and never all of them.
 func TestOneKeyLeavesOneOfFewPlaces(t *testing.T) {
 	for most := range shareFactor {
 		q := queueOf(Config{Keys: keysOf(firstKey, secondKey), MaxSessions: most + 1})
@@ -115,14 +117,14 @@ func TestOneKeyLeavesOneOfFewPlaces(t *testing.T) {
 			request(q, secondKey, 100, 4).admitted(t, 4)
 		}
 	}
-	// Where each key has some, nothing is kept for one more.
+	// If each key has some, nothing is kept free for one more.
 	q := queueOf(Config{Keys: keysOf(firstKey, secondKey), MaxSessions: 3})
 	for i, key := range []trust.Key{firstKey, secondKey, firstKey} {
 		request(q, key, byte(i), 4).admitted(t, 4)
 	}
 }
 
-// Buffers beside slots in GPU memory are of a key, too.
+// Bounce buffers for slots in GPU memory count for a key, too.
 func TestBouncesLeaveRoom(t *testing.T) {
 	const bounces = 24 << 20
 	q := queueOf(Config{Keys: keysOf(firstKey, secondKey), MaxMemory: 64 * bounces})
@@ -142,8 +144,8 @@ func TestBouncesLeaveRoom(t *testing.T) {
 	}
 }
 
-// One session that has a large ring and buffers beside slots in GPU memory leaves
-// something to other keys, too.
+// A single session that has a large ring and bounce buffers for slots in GPU
+// memory also leaves something to other keys.
 func TestBouncesOfOneSessionLeaveRoom(t *testing.T) {
 	const slots, chunkBytes = 8, 1 << 20
 	const bounces = 24 * chunkBytes
@@ -164,7 +166,7 @@ func TestBouncesOfOneSessionLeaveRoom(t *testing.T) {
 			t.Errorf("%s: %+v", name, left)
 		}
 	}
-	// Of the smallest ring they are taken from what is left.
+	// With the smallest ring they are taken from what is left.
 	q := queueOf(Config{Keys: keysOf(firstKey, secondKey), MaxMemory: ringOf(1, leastSlots, chunkBytes) + bounces})
 	h := request(q, firstKey, 1, leastSlots).admitted(t, leastSlots)
 	if _, left, ok := h.Book(bounces, true); !ok {
@@ -172,7 +174,8 @@ func TestBouncesOfOneSessionLeaveRoom(t *testing.T) {
 	}
 }
 
-// Who waits for much is not passed by those that have more and ask for little.
+// A client that waits for a large ring is not overtaken by clients of keys that
+// have more and request little.
 func TestLargeRingIsNotPassedBy(t *testing.T) {
 	small, large := ringOf(1, 4, 1<<20), ringOf(1, 2, 12<<20)
 	if large < 5*small || large > 6*small {
@@ -196,8 +199,8 @@ func TestLargeRingIsNotPassedBy(t *testing.T) {
 	w.admitted(t, 2)
 }
 
-// Where as many wait as may, who comes with another key takes the place of the
-// last one of those with the most.
+// If the maximum number of clients wait, a client of another key replaces the
+// last one of the key with the most.
 func TestWaitersMakeWay(t *testing.T) {
 	k := keysOf(firstKey, secondKey, thirdKey)
 	q := queueOf(Config{Keys: k, MaxSessions: 1})

@@ -13,29 +13,29 @@ import (
 )
 
 const (
-	// MaxUnauthenticated bounds the doors at which nobody has proven anything yet. One
-	// more connection costs another its place.
+	// MaxUnauthenticated bounds the doors whose clients have not authenticated
+	// yet. One more connection replaces another.
 	MaxUnauthenticated = 128
-	// maxLeaving bounds the doors that are being closed, which takes a moment. Where as
-	// many are being closed, a new client is told to come again.
+	// maxLeaving bounds the doors that are being closed, which takes a moment.
+	// Beyond it, a new client is refused and may retry.
 	maxLeaving = 64
 )
 
 var (
 	// errCrowded ends one of too many unauthenticated connections.
 	errCrowded = errors.New("the client did not authenticate, and others waited")
-	// errTooMany turns a new connection away.
+	// errTooMany refuses a new connection.
 	errTooMany = errors.New("too many connections without a key")
 )
 
-// unauthenticated holds the connections of clients that have not proven a key.
+// unauthenticated has the connections of clients that have not proved a key.
 type unauthenticated struct {
 	mu      sync.Mutex
 	here    []*pendingConn
 	leaving int
 	// second is the current second. told and untold count the failures of these
-	// clients: those logged in this second, and those not logged since the last that
-	// was.
+	// clients: those logged in this second, and those not logged since the last
+	// logged one.
 	second       int64
 	told, untold int
 }
@@ -44,14 +44,15 @@ type unauthenticated struct {
 type pendingConn struct {
 	cancel context.CancelCauseFunc
 	from   netip.Prefix
-	// keyed says that the client has sent a first message that a key made. The message
-	// may be a recorded one, but a client that knows no key at all has none.
+	// keyed means that the client has sent a first message that was made with a
+	// key. The message may be a recording, but a client that has never seen a
+	// key has none.
 	keyed bool
-	// removed says that remove was called for it.
+	// removed means that remove was called for it.
 	removed bool
 }
 
-// add takes a connection in. It returns nil where there is no room for one more.
+// add registers a connection. It returns nil if there is no room for one more.
 func (s *unauthenticated) add(parent context.Context, from netip.Addr) (context.Context, *pendingConn) {
 	ctx, cancel := context.WithCancelCause(parent)
 	st := &pendingConn{cancel: cancel, from: rdma.Site(from)}
@@ -71,10 +72,10 @@ func (s *unauthenticated) add(parent context.Context, from netip.Addr) (context.
 	return ctx, st
 }
 
-// victim picks the connection that has to make room. It is of one of the sites that
-// have the most connections. Of these it is one that has sent nothing that a key made,
-// unless those are few. The choice among them is random. A client that has a key is
-// there for one round trip. If the victim were the oldest, a crowd that comes faster
+// victim picks the connection to drop, from one of the sites that have the most
+// connections. Of these it is one that has sent nothing made with a key, unless
+// those are few. The choice among them is random. A client that has a key needs
+// one round trip. If the victim were the oldest, a crowd that arrives faster
 // than that would let nobody through. The caller holds s.mu.
 func (s *unauthenticated) victim() int {
 	from := make(map[netip.Prefix]int)
@@ -99,22 +100,22 @@ func (s *unauthenticated) victim() int {
 	return all[rand.IntN(len(all))]
 }
 
-// noteKeyed notes that a client has sent a message that a key made.
+// noteKeyed records that a client has sent a message made with a key.
 func (s *unauthenticated) noteKeyed(st *pendingConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.keyed = true
 }
 
-// crowded reports whether a message to a client that is turned away costs more than it
-// is worth: the server waits until the message has left.
+// crowded reports whether to skip the message to a refused client, because the
+// server would wait until the message has been sent.
 func (s *unauthenticated) crowded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.here)+s.leaving > MaxUnauthenticated/2
 }
 
-// remove takes off a connection that is authenticated or closed.
+// remove removes a connection that is authenticated or closed.
 func (s *unauthenticated) remove(st *pendingConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,8 +127,9 @@ func (s *unauthenticated) remove(st *pendingConn) {
 	st.removed = true
 }
 
-// maxToldFailures is how many failures of unauthenticated clients are logged in a
-// second. Those clients choose how often they fail, and the log is this end's.
+// maxToldFailures is how many failures of unauthenticated clients are logged
+// per second. The clients control how often they fail, so the log must be
+// bounded.
 const maxToldFailures = 8
 
 // tells reports whether to log one more failure, and how many were not logged since the

@@ -15,8 +15,8 @@ import (
 	"gdrcp/rdma/tcp"
 )
 
-// dialBare opens a door over TCP with a bare socket, which costs this process next to
-// nothing, and says no more. docs/design/protocol.md has the preface.
+// dialBare opens a door over TCP with a plain socket, which costs this process almost
+// nothing, and sends no more. docs/design/protocol.md documents the preface.
 func dialBare(t *testing.T, at netip.AddrPort) {
 	t.Helper()
 	s, err := net.Dial("tcp", at.String())
@@ -43,8 +43,8 @@ func dialBare(t *testing.T, at netip.AddrPort) {
 	}
 }
 
-// A stranger at a door over TCP costs less than 64 KiB of heap and stacks, as the
-// documents say. About 35 KiB are measured.
+// An unauthenticated client at a door over TCP costs less than 64 KiB of heap
+// and stacks, as documented. About 35 KiB are measured.
 func TestStrangerOverTCPCostsLittle(t *testing.T) {
 	const strangers, maxBytes = 64, 64 << 10
 	d := NewServer(Config{Keys: keysOf(firstKey), Handshake: ProofWait})

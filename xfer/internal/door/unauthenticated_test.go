@@ -7,13 +7,15 @@ import (
 	"testing"
 )
 
-// newPending is one from an address. Its context ends when it has lost its place.
+// newPending adds a connection from an address. Its context ends when it is
+// dropped.
 func newPending(s *unauthenticated, from string) (ctx context.Context, st *pendingConn) {
 	return s.add(context.Background(), netip.MustParseAddr(from))
 }
 
-// However many come from one place, there are no more than the bound, and who
-// comes from another place or has sent what a key made keeps its place.
+// However many connections come from one site, their number is bounded, and a
+// connection from another site, or one that has sent a message made with a key,
+// keeps its place.
 func TestWhoMakesRoom(t *testing.T) {
 	var s unauthenticated
 	other, _ := newPending(&s, "192.0.2.1")
@@ -53,8 +55,8 @@ func TestWhoMakesRoom(t *testing.T) {
 	}
 }
 
-// Where as many doors are being closed as may be, one more is turned away; when
-// they are closed there is room again.
+// If the maximum number of doors are being closed, a new connection is refused;
+// when they are closed there is room again.
 func TestUnauthenticatedAreTurnedAway(t *testing.T) {
 	var s unauthenticated
 	var here []*pendingConn

@@ -6,21 +6,22 @@ import (
 	"gdrcp/rdma"
 )
 
-// watch asks the rail of a door again and again whether the client's machine can still
-// be reached. A machine that has vanished closes no connection, and the kernel takes what
-// is sent to it for minutes.
+// watch polls the rail of a door to check whether the client's machine can
+// still be reached. A machine that has vanished closes no connection, and the
+// kernel accepts data for it for minutes.
 type watch struct {
 	rail     rdma.Rail
-	troubled int // looks in a row
+	troubled int // consecutive looks with trouble
 }
 
-// looksOfTrouble is for how many looks in a row a rail is in trouble before its client
-// counts as gone: with looks each quarter of a handshake's time, for about as long as a
-// client waits for a server that says nothing.
+// looksOfTrouble is how many consecutive looks must find trouble before the
+// client counts as gone. With a look every quarter of the handshake timeout,
+// this is about as long as a client waits for a silent server.
 const looksOfTrouble = 4
 
-// look returns why the client cannot be reached. It returns nil where the rail is not in
-// trouble for long: packets may be lost for a moment, and a port may be down for one.
+// look returns the reason why the client cannot be reached. It returns nil
+// unless the trouble lasts: packets may be lost, and a port may be down, for a
+// moment.
 func (w *watch) look() error {
 	why := w.rail.Trouble()
 	if why == nil {

@@ -13,13 +13,14 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// quietRail is the rail of a door whose client takes every message and says nothing.
+// quietRail is the rail of a door whose client accepts every message and sends
+// nothing.
 type quietRail struct {
 	rdma.Rail
 	// trouble is what Trouble returns. It is nil for a rail without trouble.
 	trouble func() error
 	mu      sync.Mutex
-	done    []uint64 // messages that have left, and of which Wait has not told
+	done    []uint64 // sent messages that Wait has not reported
 }
 
 func (r *quietRail) Trouble() error {
@@ -44,7 +45,7 @@ func (r *quietRail) Wait(ctx context.Context, cs []rdma.Completion) (int, error)
 	return 0, context.Cause(ctx)
 }
 
-// quietConn is the queue pair.
+// quietConn is its queue pair.
 type quietConn struct {
 	rdma.Conn
 	rail *quietRail
@@ -61,7 +62,7 @@ func (c quietConn) Post(wrs []rdma.WR) (int, error) {
 	return len(wrs), nil
 }
 
-// doorOf is a door over a rail, at which a client has proven its key.
+// doorOf returns a door over a rail, with a client that has authenticated.
 func doorOf(t *testing.T, r *quietRail, key trust.Key) (*Conn, *authenticatedPeer) {
 	t.Helper()
 	_, first, err := trust.Open(key, nil)
@@ -79,7 +80,8 @@ func doorOf(t *testing.T, r *quietRail, key trust.Key) (*Conn, *authenticatedPee
 
 var errNoAnswer = errors.New("no acknowledgement")
 
-// always and nowAndThen are troubles: one that stays, and one that passes each time, late.
+// always and nowAndThen are troubles: one that is permanent, and one that
+// passes each time just in time.
 func always() error { return errNoAnswer }
 
 func nowAndThen() func() error {
@@ -92,13 +94,14 @@ func nowAndThen() func() error {
 	}
 }
 
-// shortHandshake is that of these tests: the client is watched four times as often.
+// shortHandshake is the handshake timeout in these tests: the client is watched
+// four times as often.
 const shortHandshake = 200 * time.Millisecond
 
-// watched is within what time a door sees trouble that stays.
+// watched is the time within which a door detects permanent trouble.
 const watched = looksOfTrouble * shortHandshake / 4
 
-// A client that cannot be reached leaves the queue, and not only when MaxWait is over.
+// A client that cannot be reached leaves the queue, before MaxWait is over.
 func TestUnreachableClientStopsWaiting(t *testing.T) {
 	t.Parallel()
 	q := queueOf(Config{Keys: keysOf(firstKey), MaxSessions: 1, MaxWait: time.Hour, Handshake: shortHandshake})
@@ -122,7 +125,7 @@ func TestUnreachableClientStopsWaiting(t *testing.T) {
 	}
 }
 
-// Trouble that passes costs a client neither its turn nor its place.
+// Temporary trouble costs a client neither its turn nor its place.
 func TestPassingTroubleEndsNothing(t *testing.T) {
 	t.Parallel()
 	q := queueOf(Config{Keys: keysOf(firstKey), MaxSessions: 1, MaxWait: time.Hour, Handshake: shortHandshake})
@@ -153,8 +156,8 @@ func TestPassingTroubleEndsNothing(t *testing.T) {
 	}
 }
 
-// The place of an admitted client that cannot be reached comes back, and not only after
-// JoinWait.
+// The place of an admitted client that cannot be reached is freed before
+// JoinWait is over.
 func TestUnreachableClientGivesItsPlaceBack(t *testing.T) {
 	t.Parallel()
 	logged := make(chan error, 1)

@@ -10,8 +10,8 @@ import (
 // maxAccountNames bounds each table of accountNames: a peer may name any number of users.
 const maxAccountNames = 1024
 
-// accountNames looks up users and groups of this host. It looks up each once, because a look-up may ask a directory
-// service. Only one goroutine may use it.
+// accountNames looks up users and groups of this host. It looks up each once, because a look-up may
+// ask a directory service. Only one goroutine may use it.
 type accountNames struct {
 	users, groups map[uint32]string
 	uids, gids    map[string]int // -1: this host has no such name
@@ -38,7 +38,8 @@ func (n *accountNames) group(gid uint32) string {
 	})
 }
 
-// uid returns the number of the user of that name on this host, or other if this host has no such user.
+// uid returns the number of the user of that name on this host, or other if this host has no such
+// user.
 func (n *accountNames) uid(name string, other uint32) int {
 	id := remembered(&n.uids, name, func() int {
 		u, err := user.Lookup(name)
@@ -76,7 +77,8 @@ func accountID(s string) int {
 	return int(id)
 }
 
-// remembered returns the result of find for key, from the table if it is there. A full table is emptied first.
+// remembered returns the result of find for key, from the table if it is there. A full table is
+// emptied first.
 func remembered[K comparable, V any](table *map[K]V, key K, find func() V) V {
 	if v, ok := (*table)[key]; ok {
 		return v

@@ -10,16 +10,17 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// ACLs travel as two more extended attributes, fsys.AccessACL and DefaultACL. No other attribute that is sent has such
-// a name.
+// ACLs travel as two more extended attributes, fsys.AccessACL and DefaultACL. No other attribute
+// that is sent has such a name.
 
-// maxACLNameBytes bounds the names of users and groups in an ACL. For longer names only the number is sent.
+// maxACLNameBytes bounds the names of users and groups in an ACL. For longer names only the number
+// is sent.
 const maxACLNameBytes = 64
 
 var errMuchBesideACLs = errors.New("with its ACLs the entry has more than 1 MiB")
 
-// aclsOf reads and encodes the ACLs of an entry that will be announced. If they are not sent, the entry's mode grants
-// nobody the rights that they deny.
+// aclsOf reads and encodes the ACLs of an entry that will be announced. If they are not sent, the
+// entry's mode grants nobody a right that they deny.
 func (a *announcer) aclsOf(f *chunker.Found, lacks func(attribute string, err error) error) (fileset.Xattrs, error) {
 	if !a.src.Session.Terms.Has(wire.FlagACLs) {
 		return nil, nil
@@ -47,8 +48,9 @@ func (a *announcer) aclsOf(f *chunker.Found, lacks func(attribute string, err er
 	return x, nil
 }
 
-// appendACL appends entries. Each is: uvarints tag and rights; for an entry of a particular user or group also its
-// number, the length of its name, and the name. The name is empty if the number is enough.
+// appendACL appends entries. Each is: uvarints tag and rights; for an entry of a particular user or
+// group also its number, the length of its name, and the name. The name is empty if the number is
+// enough.
 func (a *announcer) appendACL(b []byte, acl fsys.ACL) []byte {
 	named := !a.src.Session.Terms.Has(wire.FlagNumericIDs)
 	for _, e := range acl {
@@ -75,7 +77,8 @@ func (a *announcer) appendACL(b []byte, acl fsys.ACL) []byte {
 	return b
 }
 
-// takeACLs removes the ACLs from an entry's received attributes, and translates them to the numbers of this host.
+// takeACLs removes the ACLs from an entry's received attributes, and translates them to the numbers
+// of this host.
 func (k *sink) takeACLs(attrs *chunker.Attributes) (err error) {
 	if !k.Session.Terms.Has(wire.FlagACLs) {
 		return nil
@@ -109,8 +112,8 @@ func (k *sink) decodeACL(value []byte) (acl fsys.ACL, err error) {
 	return acl, acl.Check()
 }
 
-// aclID returns the number of the user or group that an entry is for: by name if this host has the name, otherwise by
-// number, like attributesOf.
+// aclID returns the number of the user or group that an entry is for: by name if this host has the
+// name, otherwise by number, like attributesOf.
 func (k *sink) aclID(e *fsys.ACLEntry, id uint32, name string) uint32 {
 	switch {
 	case name == "" || id == 0 || k.Session.Terms.Has(wire.FlagNumericIDs):

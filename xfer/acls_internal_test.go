@@ -25,7 +25,8 @@ func anACL(entries ...any) (b []byte) {
 	return b
 }
 
-// An ACL arrives with the numbers of this host, by name if it has the name, and only in a form that the kernel accepts.
+// An ACL arrives with the numbers of this host, by name if it has the name, and only in a form that
+// the kernel accepts.
 func TestACLsArrive(t *testing.T) {
 	daemon, err := user.Lookup("daemon")
 	if err != nil {

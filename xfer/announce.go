@@ -15,8 +15,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// announce walks the tree and announces its entries to the sink. The window bounds the number of announced entries that
-// are not settled.
+// announce walks the tree and announces its entries to the sink. The window bounds the number of
+// announced entries that are not settled.
 func (s *source) announce(ctx context.Context) error {
 	w := s.tree.Walk(s.Session.Terms.Flags&wire.FlagRecursive != 0)
 	defer w.Close()
@@ -164,8 +164,8 @@ func (a *announcer) entry(f *chunker.Found) error {
 	return nil
 }
 
-// tooLarge returns why a file cannot be announced after those before it. A sparse file may be larger than the protocol
-// permits, and so may the sum of several.
+// tooLarge returns why a file cannot be announced after those before it. A sparse file may be
+// larger than the protocol permits, and so may the sum of several.
 func (a *announcer) tooLarge(f *chunker.Found) error {
 	size := uint64(f.Entry.Size)
 	switch {
@@ -177,15 +177,15 @@ func (a *announcer) tooLarge(f *chunker.Found) error {
 	return nil
 }
 
-// errOwnManifest and errGivenManifest say that a file is a manifest of this copy. The given manifest cannot contain its
-// own digest.
+// errOwnManifest and errGivenManifest say that a file is a manifest of this copy. The given
+// manifest cannot contain its own digest.
 var (
 	errOwnManifest   = errors.New("it is the manifest that this copy writes, so it is not copied")
 	errGivenManifest = errors.New("it is the manifest that this copy goes by, so it is not copied")
 )
 
-// passOver skips the manifest that this copy writes, and its temporary file. The sink is informed of the manifest,
-// because the source has it. Nobody needs to know of the temporary file.
+// passOver skips the manifest that this copy writes, and its temporary file. The sink is informed
+// of the manifest, because the source has it. Nobody needs to know of the temporary file.
 func (a *announcer) passOver(f *chunker.Found) error {
 	if path.Base(f.Entry.Path) != a.src.results.writesAs {
 		return nil
@@ -241,8 +241,9 @@ func (a *announcer) flush() error {
 	return err
 }
 
-// waitForRoom blocks while the window has no room for one more entry with so many bytes of extended attributes. The
-// first time, it sends the sink the total so far, because the sink accepts no data before it has a total.
+// waitForRoom blocks while the window has no room for one more entry with so many bytes of extended
+// attributes. The first time, it sends the sink the total so far, because the sink accepts no data
+// before it has a total.
 func (a *announcer) waitForRoom(xattrBytes int) error {
 	a.src.sender.Mu.Lock()
 	full := a.total.Entries-a.src.window.settled >= entryWindow || a.src.window.xattrBytes+xattrBytes > wire.XattrWindow
@@ -261,7 +262,8 @@ func (a *announcer) waitForRoom(xattrBytes int) error {
 	}
 	a.src.sender.Mu.Lock()
 	defer a.src.sender.Mu.Unlock()
-	// Wait for a quarter of the window. If entries were admitted one by one, each would need its own message.
+	// Wait for a quarter of the window. If entries were admitted one by one, each would need its
+	// own message.
 	for a.total.Entries-a.src.window.settled > entryWindow*3/4 || a.src.window.xattrBytes+xattrBytes > wire.XattrWindow {
 		if a.ctx.Err() != nil {
 			return context.Cause(a.ctx)

@@ -21,8 +21,8 @@ func hugeDir(t *testing.T) string {
 	return dir
 }
 
-// A sparse file may be larger than any that can be copied, and so may the sum of all files. That is an error of the
-// file: the others are copied.
+// A sparse file may be larger than any that can be copied, and so may the sum of all files. That is
+// an error of the file: the others are copied.
 func TestHugeFileIsItsOwnError(t *testing.T) {
 	xfer.OnHost(t)
 	w := tcpWay(t)

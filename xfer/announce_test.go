@@ -15,7 +15,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// whenRead takes a lease on a file, so that an open of the file waits until do has returned (fcntl(2)).
+// whenRead takes a lease on a file, so that an open of the file waits until do has returned
+// (fcntl(2)).
 func whenRead(t *testing.T, path string, do func() error) {
 	t.Helper()
 	opened := make(chan os.Signal, 1)
@@ -51,12 +52,12 @@ func whenRead(t *testing.T, path string, do func() error) {
 	})
 }
 
-// A file that vanishes while the copy runs is reported, remains at the destination, and does not keep the rest from
-// being deleted.
+// A file that vanishes while the copy runs is reported, remains at the destination, and does not
+// keep the rest from being deleted.
 func TestVanishedIsNoReasonNotToDelete(t *testing.T) {
 	xfer.OnHost(t)
-	// The walk has listed all entries, and waits for the first file to be settled: there are more entries than the
-	// window admits.
+	// The walk has listed all entries, and waits for the first file to be settled: there are more
+	// entries than the window admits.
 	src := t.TempDir()
 	for i := range 8300 {
 		if err := os.Symlink("z", fmt.Sprintf("%s/dir-%04d", src, i)); err != nil {

@@ -8,25 +8,26 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// With --checksum, a file that exists at the sink with the same size, its basis, is compared piece by piece. The sink
-// announces which files have a basis before the source cuts them. The source then sends digests in place of their
-// pieces (ExtDigest). The sink compares them with the digests of its own pieces, and requests the pieces that differ
-// like damaged ones: repairs carry the bytes (compare.go). With --append-verify, the basis is a shorter file, and its
-// whole pieces are compared.
+// With --checksum, a file that exists at the sink with the same size, its basis, is compared piece
+// by piece. The sink announces which files have a basis before the source cuts them. The source
+// then sends digests in place of their pieces (ExtDigest). The sink compares them with the digests
+// of its own pieces, and requests the pieces that differ like damaged ones: repairs carry the bytes
+// (compare.go). With --append-verify, the basis is a shorter file, and its whole pieces are
+// compared.
 
-// comparison is the state of a compared file at both ends. The goroutine that books extents owns it, except for differs
-// and differBytes: at the source the Sender's lock guards these, at the sink the entry's lock. After the entry has
-// settled, nothing changes any more.
+// comparison is the state of a compared file at both ends. The goroutine that books extents owns
+// it, except for differs and differBytes: at the source the Sender's lock guards these, at the sink
+// the entry's lock. After the entry has settled, nothing changes any more.
 type comparison struct {
-	// pieces is the number of leading pieces to compare. It is 0 for a file that is not compared, and 1 for an empty
-	// file that is.
+	// pieces is the number of leading pieces to compare. It is 0 for a file that is not compared,
+	// and 1 for an empty file that is.
 	pieces uint64
 	// digestBytes and holeBytes are sums over the booked extents.
 	digestBytes, holeBytes int64
 	// differs says that something differs. differBytes is the size of the pieces that differ.
 	differs bool
-	// trusted says, at the sink, that the digests are compared with those of the basis manifest, and not with those of
-	// the file. The entry's lock guards it.
+	// trusted says, at the sink, that the digests are compared with those of the basis manifest,
+	// and not with those of the file. The entry's lock guards it.
 	trusted     bool
 	differBytes int64
 }
@@ -48,8 +49,9 @@ func comparablePieces(size, pieceBytes int64) uint64 {
 	return max(1, manifest.PieceCount(size, pieceBytes))
 }
 
-// maxComparedBytes bounds the bytes that the digests of one chunk may stand for: the sink has to read that many. It is
-// large enough that the cost of chunks does not matter, and small enough that both ends read in parallel.
+// maxComparedBytes bounds the bytes that the digests of one chunk may stand for: the sink has to
+// read that many. It is large enough that the cost of chunks does not matter, and small enough that
+// both ends read in parallel.
 func maxComparedBytes(p *wire.Terms) int64 { return max(8<<20, p.PieceBytes) }
 
 // basisBytes is the number of bytes of a file that are compared.
@@ -62,8 +64,8 @@ func (b *entryState) isUnchanged() bool {
 	return b.comparison.pieces > 0 && !b.comparison.differs && b.arrived.bytes == 0
 }
 
-// basisPieces is the number of pieces of an entry that the sink will compare with the existing file. If that becomes
-// impossible later, it is no error: then all pieces differ.
+// basisPieces is the number of pieces of an entry that the sink will compare with the existing
+// file. If that becomes impossible later, it is no error: then all pieces differ.
 func (k *sink) basisPieces(e *sinkEntry) uint64 {
 	p := &k.Session.Terms
 	if !p.Has(wire.FlagChecksum|wire.FlagAppend) || k.out != nil || e.Type != manifest.File || e.isLink() {
@@ -80,8 +82,8 @@ func (k *sink) basisPieces(e *sinkEntry) uint64 {
 	return 0
 }
 
-// compareWith records how many pieces of an entry are compared. A file of which only the beginning is compared differs
-// in any case.
+// compareWith records how many pieces of an entry are compared. A file of which only the beginning
+// is compared differs in any case.
 func (b *entryState) compareWith(pieces uint64, p *wire.Terms) {
 	b.comparison.pieces = pieces
 	b.comparison.differs = pieces > 0 && p.Has(wire.FlagAppend)
@@ -123,8 +125,8 @@ func (s *source) hearBasis(body []byte) error {
 	})
 }
 
-// isBasis reports whether so many pieces of a file of that size can be compared: all, or the beginning of a file that
-// is longer.
+// isBasis reports whether so many pieces of a file of that size can be compared: all, or the
+// beginning of a file that is longer.
 func isBasis(size int64, pieces uint64, p *wire.Terms) bool {
 	if p.Has(wire.FlagAppend) {
 		return size > 0 && pieces <= uint64((size-1)/p.PieceBytes)
@@ -132,8 +134,8 @@ func isBasis(size int64, pieces uint64, p *wire.Terms) bool {
 	return pieces == comparablePieces(size, p.PieceBytes)
 }
 
-// asDigest makes the next extent of a file one for which only the digest is sent, if the sink compares it. A hole that
-// is compared ends at the end of the compared part.
+// asDigest makes the next extent of a file one for which only the digest is sent, if the sink
+// compares it. A hole that is compared ends at the end of the compared part.
 func (s *source) asDigest(e *srcEntry, length int64, flags uint16) (int64, uint16) {
 	piece := s.Session.Terms.PieceBytes
 	switch {
@@ -153,9 +155,9 @@ func comparedBytes(x *wire.Extent) int64 {
 	return x.Length
 }
 
-// resendDifferent sends the pieces that the sink has compared and found to differ: the extents of a chunk with these
-// indices. The bytes of a digest are sent in as many repairs as they need. A hole is sent again as a hole, so that the
-// sink makes it. The caller holds the Sender's lock.
+// resendDifferent sends the pieces that the sink has compared and found to differ: the extents of a
+// chunk with these indices. The bytes of a digest are sent in as many repairs as they need. A hole
+// is sent again as a hole, so that the sink makes it. The caller holds the Sender's lock.
 func (s *source) resendDifferent(c *outChunk, indices []int) {
 	var w *resend
 	used, room := int64(0), int64(s.Session.Terms.ChunkBytes)
@@ -178,13 +180,15 @@ func (s *source) resendDifferent(c *outChunk, indices []int) {
 	}
 }
 
-// differs reports whether a request is for a piece that the sink has compared, and not for one that was damaged.
+// differs reports whether a request is for a piece that the sink has compared, and not for one that
+// was damaged.
 func differs(c *outChunk, i int, p *wire.Terms) bool {
 	x := &c.Extents[i]
 	return x.Flags&wire.ExtDigest != 0 || x.Flags&wire.ExtHole != 0 && c.Of.files[i].comparison.takes(x.Off, p.PieceBytes)
 }
 
-// checkCompared checks that digests stand for exactly the pieces for which this end asked the source for digests.
+// checkCompared checks that digests stand for exactly the pieces for which this end asked the
+// source for digests.
 func checkCompared(e *sinkEntry, x *wire.Extent, p *wire.Terms) error {
 	compared := e.comparison.takes(x.Off, p.PieceBytes)
 	good := x.Flags&wire.ExtDigest == 0

@@ -10,8 +10,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// TestAppendVerify: the existing part of a file that grew is compared and kept, and the rest is sent. A file that is
-// not shorter is kept.
+// TestAppendVerify: the existing part of a file that grew is compared and kept, and the rest is
+// sent. A file that is not shorter is kept.
 func TestAppendVerify(t *testing.T) { over(t, testAppendVerify) }
 
 func testAppendVerify(t *testing.T, w way) {
@@ -57,8 +57,8 @@ func testAppendVerify(t *testing.T, w way) {
 	}
 }
 
-// TestAppendVerifyOfAHole: if files share blocks, the existing data after the compared pieces does not show through a
-// hole of the longer file.
+// TestAppendVerifyOfAHole: if files share blocks, the existing data after the compared pieces does
+// not show through a hole of the longer file.
 func TestAppendVerifyOfAHole(t *testing.T) {
 	xfer.OnHost(t)
 	const mib = 1 << 20

@@ -65,8 +65,8 @@ func changed(data []byte, at ...int) []byte {
 	return data
 }
 
-// TestChecksumSendsOnlyWhatDiffers: whatever the two ends agreed on, only data that differs is sent, and files that are
-// the same are not replaced.
+// TestChecksumSendsOnlyWhatDiffers: whatever the two ends agreed on, only data that differs is
+// sent, and files that are the same are not replaced.
 func TestChecksumSendsOnlyWhatDiffers(t *testing.T) {
 	rdmatest.SampleOverDevices(t)
 	over(t, testChecksumSendsOnlyWhatDiffers)
@@ -176,8 +176,8 @@ func TestChecksumOfHoles(t *testing.T) {
 	}
 }
 
-// TestChecksumMendsMetadata: a file with the same content is kept, and gets the time and mode of the source. Without
-// that, --checksum would compare it for ever.
+// TestChecksumMendsMetadata: a file with the same content is kept, and gets the time and mode of
+// the source. Without that, --checksum would compare it for ever.
 func TestChecksumMendsMetadata(t *testing.T) {
 	w := tcpWay(t)
 	c := newCompared(t, w, true)
@@ -252,7 +252,8 @@ func TestChecksumOfWhatIsNoBasis(t *testing.T) {
 	}
 }
 
-// TestChecksumWithDamage: pieces that differ and are damaged in transit are sent until they are right.
+// TestChecksumWithDamage: pieces that differ and are damaged in transit are sent until they are
+// right.
 func TestChecksumWithDamage(t *testing.T) {
 	w := tcpWay(t)
 	c := newCompared(t, w, true)

@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// benchSource sends chunks of memory and reads no file. The chunks use the same slots, credits, headers and digests as
-// those of a copy.
+// benchSource sends chunks of memory and reads no file. The chunks use the same slots, credits,
+// headers and digests as those of a copy.
 type benchSource struct {
 	Session *flow.Session
 	sender  *chunkSender
@@ -60,8 +60,8 @@ func (b *benchSource) Opened()                                  { b.sender.Opene
 
 func (b *benchSource) release() error { return nil }
 
-// benchWorkers is the number of workers of a bench at each end: as many as can compute, and no more than there are
-// slots.
+// benchWorkers is the number of workers of a bench at each end: as many as can compute, and no more
+// than there are slots.
 func benchWorkers(p *wire.Terms) int { return min(chunker.Workers(), p.Slots) }
 
 func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
@@ -236,8 +236,8 @@ type Bandwidth struct {
 	Hash    manifest.Algorithm // 0: no digests
 	Bytes   int64
 	Seconds float64
-	// LocalCost is the cost at this end, and RemoteCost at the server. RemoteCost is nil if the server does not report
-	// it.
+	// LocalCost is the cost at this end, and RemoteCost at the server. RemoteCost is nil if the
+	// server does not report it.
 	LocalCost  Cost
 	RemoteCost *Cost
 }
@@ -269,7 +269,8 @@ func (c *Client) BenchBandwidth(ctx context.Context, ep Endpoint, bytes int64, o
 	}, nil
 }
 
-// benchHello is the hello of a client that measures. It contains nothing of the options about files.
+// benchHello is the hello of a client that measures. It contains nothing of the options about
+// files.
 func (o *Options) benchHello(m wire.Mode) (*wire.Hello, error) {
 	h, err := o.hello(m)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Push copies local files to a server. dst is a path below the server's root. If only some entries failed, Push returns
-// a summary with the error.
+// Push copies local files to a server. dst is a path below the server's root. If only some entries
+// failed, Push returns a summary with the error.
 func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst string, o Options) (*Summary, error) {
 	c.complete(&o)
 	o.hidePartials()
@@ -297,7 +297,8 @@ func agree(ctx context.Context, s *flow.Session, h *wire.Hello, d *firstConn, o 
 			return fmt.Errorf("%w: the gdrcp at the destination is older and would replace any directory with --atomic-dir: update it", rdma.ErrUnsupported)
 		}
 		if h.Terms.Mode == wire.ModePull {
-			// Only this end knows the name. The server sends its own only so that both can check that they agree.
+			// Only this end knows the name. The server sends its own only so that both can check
+			// that they agree.
 			if s.Terms.Name = newPullFilter(h).name; w.Terms.Name != s.Terms.Name {
 				return fmt.Errorf("%w: the server serves %q, %q was asked for", ErrProtocol, w.Terms.Name, s.Terms.Name)
 			}
@@ -350,7 +351,8 @@ func checkNames(paths []string) error {
 	return nil
 }
 
-// namedSources gives every source its name at the destination. A single source is the top of the tree itself.
+// namedSources gives every source its name at the destination. A single source is the top of the
+// tree itself.
 func namedSources(paths []string) []chunker.Source {
 	if len(paths) == 1 {
 		return []chunker.Source{{Path: paths[0], Name: "."}}
@@ -362,7 +364,8 @@ func namedSources(paths []string) []chunker.Source {
 	return out
 }
 
-// calledOf returns the names of the sources at the destination. The name is "." for a source whose contents go there.
+// calledOf returns the names of the sources at the destination. The name is "." for a source whose
+// contents go there.
 func calledOf(paths []string) []string {
 	names := make([]string, len(paths))
 	for i, p := range paths {

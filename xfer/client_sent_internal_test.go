@@ -12,8 +12,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// TestOptionsAreSent: each option is either in the hello of a push or a pull, so that a server applies it, or is needed
-// only by this end.
+// TestOptionsAreSent: each option is either in the hello of a push or a pull, so that a server
+// applies it, or is needed only by this end.
 func TestOptionsAreSent(t *testing.T) {
 	sent := map[string]func(o *Options){
 		"Recursive":      func(o *Options) { o.Recursive = true },

@@ -13,7 +13,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// standing is what pieces are compared with: the existing file, or a clone of it, which nobody else changes.
+// standing is what pieces are compared with: the existing file, or a clone of it, which nobody else
+// changes.
 type standing interface {
 	ReadAt(p []byte, off int64) (int, error)
 	Uncached(off, n int64) bool
@@ -21,8 +22,8 @@ type standing interface {
 	IsZero(off, n int64, buf []byte) (bool, error)
 }
 
-// compare compares an extent that was sent without bytes with the sink's data. good is false if the source must send
-// it.
+// compare compares an extent that was sent without bytes with the sink's data. good is false if the
+// source must send it.
 func (w *lander) compare(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (good bool, err error) {
 	if h.Repair {
 		return w.makeHole(e, x)
@@ -53,8 +54,8 @@ func (w *lander) compare(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (goo
 	return true, w.sink.landed(e, x)
 }
 
-// keepSame writes an extent that is the same to the new file, if one has been begun. A file that an earlier copy began
-// gets the compared data, and not what the existing file may contain by now.
+// keepSame writes an extent that is the same to the new file, if one has been begun. A file that an
+// earlier copy began gets the compared data, and not what the existing file may contain by now.
 func (w *lander) keepSame(e *sinkEntry, x *wire.Extent) error {
 	disk := w.onDisk(stat.Now())
 	defer disk.end()
@@ -65,8 +66,8 @@ func (w *lander) keepSame(e *sinkEntry, x *wire.Extent) error {
 	return w.write(e, e.writerOf(temp), w.old[:x.Length], x.Off)
 }
 
-// tempFor returns the new file for data that is the same, or nil if none has been begun. For a file that grew, one is
-// begun immediately.
+// tempFor returns the new file for data that is the same, or nil if none has been begun. For a file
+// that grew, one is begun immediately.
 func (w *lander) tempFor(e *sinkEntry) (*chunker.Temp, error) {
 	if w.sink.Session.Terms.Has(wire.FlagAppend) {
 		return w.tempOf(e) // the entry has a token, so that not all are open
@@ -93,8 +94,8 @@ func (w *lander) isSame(now standing, h *wire.ChunkHeader, e *sinkEntry, x *wire
 	return p.DigestOf(x, e.Size, b) == x.Digest, nil
 }
 
-// readStanding reads the existing data of an extent into b. A worker that waits for the disk also requests what the
-// chunk needs later, and gives up its turn.
+// readStanding reads the existing data of an extent into b. A worker that waits for the disk also
+// requests what the chunk needs later, and gives up its turn.
 func (w *lander) readStanding(now standing, h *wire.ChunkHeader, x *wire.Extent, b []byte) error {
 	disk := w.onDisk(stat.Now())
 	defer disk.end()
@@ -117,8 +118,8 @@ func comparedTo(h *wire.ChunkHeader, x *wire.Extent) (end int64) {
 	return end
 }
 
-// standingOf returns what an entry's pieces are compared with, or nil if that no longer exists. An error ends the
-// session.
+// standingOf returns what an entry's pieces are compared with, or nil if that no longer exists. An
+// error ends the session.
 func (k *sink) standingOf(e *sinkEntry) (standing, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -136,8 +137,9 @@ func (k *sink) standingOf(e *sinkEntry) (standing, error) {
 	return e.basis, nil
 }
 
-// openBasisLocked opens the file that an entry is compared with, and clones it if possible: then nobody can change what
-// was compared. Otherwise a copy is made only when something differs (tempLocked).
+// openBasisLocked opens the file that an entry is compared with, and clones it if possible: then
+// nobody can change what was compared. Otherwise a copy is made only when something differs
+// (tempLocked).
 func (k *sink) openBasisLocked(e *sinkEntry) error {
 	p := &k.Session.Terms
 	if err := k.takeToken(e); errors.Is(err, errAllOpen) {
@@ -192,8 +194,8 @@ func (k *sink) openInPlace(e *sinkEntry) (*chunker.Temp, error) {
 	return retryOnEMFILE(k.stop, func() (*chunker.Temp, error) { return k.store.OpenInPlace(&e.Entry, e.attrs) })
 }
 
-// endComparison closes what an entry is compared with. All further pieces of the entry count as different. The caller
-// holds the entry's lock.
+// endComparison closes what an entry is compared with. All further pieces of the entry count as
+// different. The caller holds the entry's lock.
 func (k *sink) endComparison(e *sinkEntry) {
 	e.basis.Close()
 	e.basis, e.noBasis = nil, true
@@ -232,8 +234,8 @@ func (w *lander) wantDifferent(e *sinkEntry, x *wire.Extent) (good bool, err err
 	return false, nil
 }
 
-// holeInPlace makes a hole in a file that is written in place. A source cannot send it again, so holeInPlace waits for
-// a file to be closed.
+// holeInPlace makes a hole in a file that is written in place. A source cannot send it again, so
+// holeInPlace waits for a file to be closed.
 func (w *lander) holeInPlace(e *sinkEntry, x *wire.Extent) error {
 	temp, err := retryOnEMFILE(w.sink.stop, func() (*chunker.Temp, error) { return w.tempOf(e) })
 	switch {
@@ -246,9 +248,9 @@ func (w *lander) holeInPlace(e *sinkEntry, x *wire.Extent) error {
 	return w.write(e, w.sink.holeMaker(e, temp, x), nil, x.Off)
 }
 
-// heldBack returns the part of a piece that is written now. A file that grows in place counts as complete by its size
-// (Options.AppendVerify), and pieces are written in any order. So the file remains one byte too short until all of it
-// is there, even if the copy is killed.
+// heldBack returns the part of a piece that is written now. A file that grows in place counts as
+// complete by its size (Options.AppendVerify), and pieces are written in any order. So the file
+// remains one byte too short until all of it is there, even if the copy is killed.
 func (k *sink) heldBack(e *sinkEntry, temp *chunker.Temp, x *wire.Extent, data []byte) []byte {
 	if len(data) == 0 || !k.staysShort(e, temp, x) {
 		return data // an empty file may replace another
@@ -265,8 +267,8 @@ func (k *sink) staysShort(e *sinkEntry, temp *chunker.Temp, x *wire.Extent) bool
 	return k.Session.Terms.Has(wire.FlagAppend) && temp.InPlace() && x.Off+x.Length == e.Size
 }
 
-// holeMaker returns a function that makes a hole in a file. Finish makes the last byte of a file that remains short: if
-// the file system has no holes, zeros would be written.
+// holeMaker returns a function that makes a hole in a file. Finish makes the last byte of a file
+// that remains short: if the file system has no holes, zeros would be written.
 func (k *sink) holeMaker(e *sinkEntry, temp *chunker.Temp, x *wire.Extent) func([]byte, int64) (int, error) {
 	n := x.Length
 	if n > 0 && k.staysShort(e, temp, x) {
@@ -300,7 +302,8 @@ func (e *sinkEntry) writerOf(t *chunker.Temp) func(p []byte, off int64) (int, er
 	return t.WriteAt
 }
 
-// write writes to an entry's file. An error ends the session. A failure of this file alone ends the entry.
+// write writes to an entry's file. An error ends the session. A failure of this file alone ends the
+// entry.
 func (w *lander) write(e *sinkEntry, to func(p []byte, off int64) (int, error), data []byte, off int64) error {
 	_, err := to(data, off)
 	switch {
@@ -314,8 +317,9 @@ func (w *lander) write(e *sinkEntry, to func(p []byte, off int64) (int, error), 
 	return nil
 }
 
-// stayLocked ends the comparison of an entry of which everything is booked and present. It reports whether the existing
-// file is kept: it is then with the publisher or, in a dry run, the entry has ended.
+// stayLocked ends the comparison of an entry of which everything is booked and present. It reports
+// whether the existing file is kept: it is then with the publisher or, in a dry run, the entry has
+// ended.
 func (k *sink) stayLocked(e *sinkEntry) (stays bool, err error) {
 	p, b := &k.Session.Terms, e.basis
 	if p.Has(wire.FlagDryRun) {
@@ -356,8 +360,8 @@ func (k *sink) contentOf(e *sinkEntry) chunker.Content {
 	return chunker.Content{Hash: p.Hash, PieceBytes: p.PieceBytes, Root: e.Root}
 }
 
-// takeToken takes a token for an entry that opens its first file. It may wait for the publisher. The caller holds the
-// entry's lock.
+// takeToken takes a token for an entry that opens its first file. It may wait for the publisher.
+// The caller holds the entry's lock.
 func (k *sink) takeToken(e *sinkEntry) error {
 	if e.hasToken {
 		return nil
@@ -375,8 +379,8 @@ func (k *sink) giveToken(e *sinkEntry) {
 	e.hasToken = false
 }
 
-// keepTemp closes a file that will not be completed, and keeps what has arrived of it. A clone that is the same as its
-// basis is worth nothing.
+// keepTemp closes a file that will not be completed, and keeps what has arrived of it. A clone that
+// is the same as its basis is worth nothing.
 func (e *sinkEntry) keepTemp() error {
 	if e.temp.IsClone() && !e.comparison.differs {
 		return e.temp.Discard()

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The patterns of these tests are those of rsync 3.5.0's regression tests for paths: symlinks in the way of everything
-// that an option does besides writing a file.
+// The patterns of these tests are those of rsync 3.5.0's regression tests for paths: symlinks in
+// the way of everything that an option does besides writing a file.
 
 // confinedOptions are the options that make a sink change a path.
 func confinedOptions() map[string]func(*Options) {
@@ -37,8 +37,8 @@ func confinedOptions() map[string]func(*Options) {
 	}
 }
 
-// outsideState describes all of a directory that a copy must not change. The change times show changes to attributes
-// and link counts.
+// outsideState describes all of a directory that a copy must not change. The change times show
+// changes to attributes and link counts.
 func outsideState(t *testing.T, dir string) string {
 	t.Helper()
 	var all strings.Builder
@@ -149,8 +149,8 @@ func confinedWays(t *testing.T, test func(t *testing.T, c *confined, o Options))
 	}
 }
 
-// Links at the destination in place of directories and files of the copy, and of those that hold its partial files,
-// never lead out of it.
+// Links at the destination in place of directories and files of the copy, and of those that hold
+// its partial files, never lead out of it.
 func TestLinksInTheWay(t *testing.T) {
 	confinedWays(t, func(t *testing.T, c *confined, o Options) {
 		for name, target := range map[string]string{
@@ -167,8 +167,8 @@ func TestLinksInTheWay(t *testing.T) {
 	})
 }
 
-// While a directory of the destination is exchanged for a link, the target of the link is not changed: no file is made,
-// removed or linked, and no attribute is set.
+// While a directory of the destination is exchanged for a link, the target of the link is not
+// changed: no file is made, removed or linked, and no attribute is set.
 func TestSwappedDestination(t *testing.T) {
 	const least = 150 * time.Millisecond
 	confinedWays(t, func(t *testing.T, c *confined, o Options) {
@@ -186,8 +186,8 @@ func TestSwappedDestination(t *testing.T) {
 	})
 }
 
-// A list of names takes nothing from outside a served root, whatever the names, and with -L neither does a link on the
-// way, nor a device.
+// A list of names takes nothing from outside a served root, whatever the names, and with -L neither
+// does a link on the way, nor a device.
 func TestNamesOfOutside(t *testing.T) {
 	OnHost(t)
 	c := newConfined(t, false)

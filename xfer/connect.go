@@ -33,8 +33,8 @@ type Endpoint struct {
 	Host string
 	Port uint16
 	Key  trust.Key
-	// Addrs replaces Host and Port if it is not empty. It holds addresses that the server itself sent over another
-	// channel.
+	// Addrs replaces Host and Port if it is not empty. It holds addresses that the server itself
+	// sent over another channel.
 	Addrs []ServerAddr
 }
 
@@ -48,7 +48,8 @@ type ServerAddr struct {
 
 func (e Endpoint) String() string { return net.JoinHostPort(e.Host, fmt.Sprint(e.Port)) }
 
-// listens resolves an endpoint into its addresses for TCP and those for rdma_cm. The fastest come first.
+// listens resolves an endpoint into its addresses for TCP and those for rdma_cm. The fastest come
+// first.
 func (e Endpoint) listens(ctx context.Context) (byTCP []netip.AddrPort, byVerbs []door.RailAddr, err error) {
 	if len(e.Addrs) == 0 {
 		byTCP, err = resolve(ctx, e)
@@ -75,8 +76,8 @@ func (o *Options) atDoor(key trust.Key) *door.Client {
 	}
 }
 
-// railConfig sizes a rail for a session. Every chunk is two work requests, and every slot can have one immediate in
-// flight. With GPU memory, there is one loopback connection at a time.
+// railConfig sizes a rail for a session. Every chunk is two work requests, and every slot can have
+// one immediate in flight. With GPU memory, there is one loopback connection at a time.
 func railConfig(qps, slots, chunkBytes int, withGPU, forceImmSend bool, onWire rdma.Wire) rdma.RailConfig {
 	loopbacks := 0
 	if withGPU {
@@ -89,9 +90,10 @@ func railConfig(qps, slots, chunkBytes int, withGPU, forceImmSend bool, onWire r
 	}
 }
 
-// connect authenticates with the key and makes the session's first queue pair. It uses the transport that the options
-// ask for, or else the best one that reaches the server. The link then says why it is not a better one. If a server has
-// granted a session and then does not know it, it was restarted in between: connect authenticates again.
+// connect authenticates with the key and makes the session's first queue pair. It uses the
+// transport that the options ask for, or else the best one that reaches the server. The link then
+// says why it is not a better one. If a server has granted a session and then does not know it, it
+// was restarted in between: connect authenticates again.
 func (c *Client) connect(ctx context.Context, ep Endpoint, o *Options) (d *firstConn, err error) {
 	for range grantTries {
 		if d, err = c.connectOnce(ctx, ep, o); !fault.IsUnknownSession(err) {
@@ -169,8 +171,8 @@ func resolve(ctx context.Context, ep Endpoint) ([]netip.AddrPort, error) {
 	return addrs, nil
 }
 
-// nextPort returns the addresses at which rdma_cm listens: at the port after that of TCP. At the same port, an iWARP
-// device would collide with the TCP socket, because both share the ports.
+// nextPort returns the addresses at which rdma_cm listens: at the port after that of TCP. At the
+// same port, an iWARP device would collide with the TCP socket, because both share the ports.
 func nextPort(addrs []netip.AddrPort) []door.RailAddr {
 	out := make([]door.RailAddr, len(addrs))
 	for i, a := range addrs {
@@ -179,8 +181,8 @@ func nextPort(addrs []netip.AddrPort) []door.RailAddr {
 	return out
 }
 
-// byBest authenticates over TCP, over which the server sends its addresses for verbs, and takes the first of them that
-// a device here reaches.
+// byBest authenticates over TCP, over which the server sends its addresses for verbs, and takes the
+// first of them that a device here reaches.
 func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []door.RailAddr, key trust.Key, o *Options) (*firstConn, error) {
 	why := c.whyNoDevice()
 	if o.Rail != "" {
@@ -269,8 +271,8 @@ func (c *Client) whyNoDevice() error {
 	return fmt.Errorf("no usable RDMA device here: %w", problem)
 }
 
-// byVerbs authenticates and makes the first queue pair by rdma_cm. It does both at the first of the addresses that a
-// device here reaches.
+// byVerbs authenticates and makes the first queue pair by rdma_cm. It does both at the first of the
+// addresses that a device here reaches.
 func (c *Client) byVerbs(ctx context.Context, rails []door.RailAddr, key trust.Key, o *Options) (*firstConn, error) {
 	var d *firstConn
 	err := c.overVerbs(ctx, rails, o, func(device string, r door.RailAddr) error {
@@ -282,7 +284,8 @@ func (c *Client) byVerbs(ctx context.Context, rails []door.RailAddr, key trust.K
 		case o.RemoteRail != "":
 			d, err = c.enterVerbs(ctx, a, a.Rails, o, verbsTry)
 		case o.remote.IsOne() && len(a.Rails) > 1:
-			// The addresses near to that GPU come first, whichever address the client authenticated at.
+			// The addresses near to that GPU come first, whichever address the client authenticated
+			// at.
 			if d, err = c.enterAny(ctx, a, o, verbsTry, verbsTries); err == nil || ctx.Err() != nil {
 				break
 			}
@@ -298,15 +301,17 @@ func (c *Client) byVerbs(ctx context.Context, rails []door.RailAddr, key trust.K
 	return d, err
 }
 
-// enterAny is enterVerbs with a bound on all attempts together, for callers that have an alternative.
+// enterAny is enterVerbs with a bound on all attempts together, for callers that have an
+// alternative.
 func (c *Client) enterAny(ctx context.Context, a *door.Granted, o *Options, try, all time.Duration) (*firstConn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, all, fmt.Errorf("%w: no RDMA address that was tried answered within %v%s", rdma.ErrUnsupported, all, passesUDP))
 	defer cancel()
 	return c.enterVerbs(ctx, a, dialledFirst(a.Rails, a.At.Addr(), o), o, try)
 }
 
-// enterVerbs makes the first queue pair at the first of the addresses that a device here reaches. try bounds the
-// attempt at each of several addresses. The connection to the door remains open after an error.
+// enterVerbs makes the first queue pair at the first of the addresses that a device here reaches.
+// try bounds the attempt at each of several addresses. The connection to the door remains open
+// after an error.
 func (c *Client) enterVerbs(ctx context.Context, a *door.Granted, rails []door.RailAddr, o *Options, try time.Duration) (*firstConn, error) {
 	if o.RemoteRail != "" {
 		rails = slices.DeleteFunc(slices.Clone(rails), func(r door.RailAddr) bool { return !isNamed(o.RemoteRail, r.Device, r.Addr.Addr()) })
@@ -330,23 +335,25 @@ func (c *Client) enterVerbs(ctx context.Context, a *door.Granted, rails []door.R
 	return d, err
 }
 
-// isNamed reports whether a device is the one that a user named, by its name or by one of its addresses.
+// isNamed reports whether a device is the one that a user named, by its name or by one of its
+// addresses.
 func isNamed(want, device string, addrs ...netip.Addr) bool {
 	addr, err := netip.ParseAddr(want)
 	return device == want || err == nil && slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.WithZone("") == addr.WithZone("") })
 }
 
 const (
-	// verbsTry bounds the attempt at one address of several for the session's first queue pair, because some addresses
-	// drop all packets. verbsTries bounds all attempts together if there is an alternative.
+	// verbsTry bounds the attempt at one address of several for the session's first queue pair,
+	// because some addresses drop all packets. verbsTries bounds all attempts together if there is
+	// an alternative.
 	verbsTry   = 10 * time.Second
 	verbsTries = 30 * time.Second
 	// passesUDP is the advice when nothing answers.
 	passesUDP = ": check that the network lets RDMA through (UDP 4791 for RoCE)"
 )
 
-// overVerbs tries addresses one by one, each with the local device that reaches it. It stops when an attempt succeeds
-// or the server has answered.
+// overVerbs tries addresses one by one, each with the local device that reaches it. It stops when
+// an attempt succeeds or the server has answered.
 func (c *Client) overVerbs(ctx context.Context, rails []door.RailAddr, o *Options, try func(device string, r door.RailAddr) error) error {
 	if c.Verbs == nil {
 		return fmt.Errorf("%w: this gdrcp was built without verbs", rdma.ErrUnsupported)
@@ -362,7 +369,8 @@ func (c *Client) overVerbs(ctx context.Context, rails []door.RailAddr, o *Option
 		for _, r := range rails {
 			ways = append(ways, dialTarget{forced, r})
 		}
-		// Addresses that the device is known to reach come first, because each of the others may cost a timeout.
+		// Addresses that the device is known to reach come first, because each of the others may
+		// cost a timeout.
 		slices.SortStableFunc(ways, func(a, b dialTarget) int { return c.distance(ctx, forced, a.to) - c.distance(ctx, forced, b.to) })
 	}
 	problem := error(nil)

@@ -14,8 +14,8 @@ import (
 	"gdrcp/xfer/internal/door"
 )
 
-// moody forwards to a server, but resets some connections, counted from 0, each after a while, before the server has
-// answered.
+// moody forwards to a server, but resets some connections, counted from 0, each after a while,
+// before the server has answered.
 func moody(t *testing.T, server netip.AddrPort, resets func(i int) bool, after time.Duration) netip.AddrPort {
 	t.Helper()
 	return Forward(t, func(i int) netip.AddrPort {
@@ -27,8 +27,8 @@ func moody(t *testing.T, server netip.AddrPort, resets func(i int) bool, after t
 	})
 }
 
-// Forward forwards connections, counted from 0, each to the address that to returns for it. If to returns none, it
-// resets the connection.
+// Forward forwards connections, counted from 0, each to the address that to returns for it. If to
+// returns none, it resets the connection.
 func Forward(t *testing.T, to func(i int) netip.AddrPort) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -70,8 +70,8 @@ func Forward(t *testing.T, to func(i int) netip.AddrPort) netip.AddrPort {
 
 func first(n int) func(i int) bool { return func(i int) bool { return i < n } }
 
-// A client that is reset before it has an answer connects again: many times, and even if a busy machine was slow to
-// turn it away.
+// A client that is reset before it has an answer connects again: many times, and even if a busy
+// machine was slow to turn it away.
 func TestAuthenticatingAgain(t *testing.T) {
 	OnHost(t)
 	rdmatest.BesideOthers(t)
@@ -106,8 +106,8 @@ func TestAuthenticatingInVain(t *testing.T) {
 	}
 }
 
-// A client that the door has admitted also connects again for each queue pair: it is one of many at the listener every
-// time.
+// A client that the door has admitted also connects again for each queue pair: it is one of many at
+// the listener every time.
 func TestQueuePairsComeAgain(t *testing.T) {
 	OnHost(t)
 	rdmatest.BesideOthers(t)

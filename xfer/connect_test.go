@@ -29,8 +29,8 @@ func (p noRoute) Route(context.Context, netip.AddrPort) (string, netip.Addr, err
 	return "", netip.Addr{}, p.err
 }
 
-// A host that does not answer, for example while it restarts, is tried again. A host to which no device has a route is
-// not.
+// A host that does not answer, for example while it restarts, is tried again. A host to which no
+// device has a route is not.
 func TestHostThatDoesNotAnswer(t *testing.T) {
 	for cause, unreached := range map[error]bool{
 		syscall.ETIMEDOUT: true, syscall.EHOSTUNREACH: true, syscall.ENETUNREACH: false, syscall.ENODEV: false,
@@ -44,8 +44,8 @@ func TestHostThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// unheardPort is a port of 127.0.0.1 on which nobody listens. The test holds it, so that no other program takes it
-// meanwhile.
+// unheardPort is a port of 127.0.0.1 on which nobody listens. The test holds it, so that no other
+// program takes it meanwhile.
 func unheardPort(t *testing.T) netip.AddrPort {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -63,7 +63,8 @@ func unheardPort(t *testing.T) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(at.(*unix.SockaddrInet4).Port))
 }
 
-// The reported error is that of the address of a server, not that of another address at which nobody listens.
+// The reported error is that of the address of a server, not that of another address at which
+// nobody listens.
 func TestErrorOfSeveralAddresses(t *testing.T) {
 	OnHost(t)
 	rdmatest.BesideOthers(t)

@@ -24,8 +24,8 @@ func listenTwice(t *testing.T, v *Server, p rdma.Provider) Endpoint {
 	return ep
 }
 
-// copyFile copies a file of that content to or from a server of root, and compares what arrived. err is that of the
-// copy.
+// copyFile copies a file of that content to or from a server of root, and compares what arrived.
+// err is that of the copy.
 func copyFile(t *testing.T, c *Client, ep Endpoint, root string, push bool, data []byte, o Options) (sum *Summary, err error) {
 	t.Helper()
 	here, there := filepath.Join(t.TempDir(), "file"), filepath.Join(root, "file")

@@ -46,8 +46,8 @@ func testCostIsTold(t *testing.T, w way) {
 	check("bench", bench.LocalCost, bench.RemoteCost)
 }
 
-// The wait that a bench reports is within the time that it measures. Making the client's ring takes far longer than the
-// one chunk.
+// The wait that a bench reports is within the time that it measures. Making the client's ring takes
+// far longer than the one chunk.
 func TestCostOfBenchIsOfItsTime(t *testing.T) {
 	w := tcpWay(t)
 	s, o := serve(t, w), w.options(t)
@@ -106,7 +106,8 @@ func TestCostBesideAnother(t *testing.T) {
 
 func TestCostTellsWhatHoldsUp(t *testing.T) { over(t, testCostTellsWhatHoldsUp) }
 
-// A slow sink shows at the source as waiting for slots, and a slow source shows at the sink as waiting for the wire.
+// A slow sink shows at the source as waiting for slots, and a slow source shows at the sink as
+// waiting for the wire.
 func testCostTellsWhatHoldsUp(t *testing.T, w way) {
 	s, src := serve(t, w), filepath.Join(t.TempDir(), "file")
 	const bytes = 16 << 20
@@ -141,7 +142,8 @@ func testCostTellsWhatHoldsUp(t *testing.T, w way) {
 	}
 }
 
-// The wait of a stream is reported like that of files: its writer as the disk, and a slow sink as slots.
+// The wait of a stream is reported like that of files: its writer as the disk, and a slow sink as
+// slots.
 func TestCostOfStream(t *testing.T) {
 	w := tcpWay(t)
 	const bytes, rate = 16 << 20, 8 << 20

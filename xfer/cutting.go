@@ -8,29 +8,30 @@ import (
 )
 
 const (
-	// DefaultTransfers is how many large files are in progress in parallel, unless Options say otherwise, and
-	// MaxTransfers the most that they may ask for.
+	// DefaultTransfers is how many large files are in progress in parallel, unless Options say
+	// otherwise, and MaxTransfers the most that they may ask for.
 	DefaultTransfers = 4
 	MaxTransfers     = wire.MaxTransfers
-	// largeBytes is the size from which files are cut in parallel. It is several chunks: smaller files are soon
-	// finished.
+	// largeBytes is the size from which files are cut in parallel. It is several chunks: smaller
+	// files are soon finished.
 	largeBytes = 16 << 20
 )
 
-// cutting records which files are being cut. Several large files are cut in parallel, a chunk of each in turn, because
-// many file systems read or write one file at only a part of their rate: because of a lock for each file, or because
-// the file is on one of many disks. The other files are cut one by one, and together take one turn. The Sender's lock
-// guards it.
+// cutting records which files are being cut. Several large files are cut in parallel, a chunk of
+// each in turn, because many file systems read or write one file at only a part of their rate:
+// because of a lock for each file, or because the file is on one of many disks. The other files are
+// cut one by one, and together take one turn. The Sender's lock guards it.
 type cutting struct {
 	large []*srcEntry
 	most  int // length limit of large
-	// turn is the index in large of the file for the next extent. The small files' turn follows after the last.
+	// turn is the index in large of the file for the next extent. The small files' turn follows
+	// after the last.
 	turn int
 }
 
-// nextFileLocked returns the accepted file to cut next, or nil. It returns the same file until the chunk ends
-// (nextTurnLocked) or the file ends (pastFileLocked). It skips entries without data, and entries that the sink does not
-// want or gave up before they were cut.
+// nextFileLocked returns the accepted file to cut next, or nil. It returns the same file until the
+// chunk ends (nextTurnLocked) or the file ends (pastFileLocked). It skips entries without data, and
+// entries that the sink does not want or gave up before they were cut.
 func (s *source) nextFileLocked() *srcEntry {
 	c := &s.window.cutting
 	s.dropSettledLocked()
@@ -55,7 +56,8 @@ func (s *source) nextFileLocked() *srcEntry {
 	return front
 }
 
-// frontLocked returns the first accepted file of which nothing was cut, or the small file that is being cut, or nil.
+// frontLocked returns the first accepted file of which nothing was cut, or the small file that is
+// being cut, or nil.
 func (s *source) frontLocked() *srcEntry {
 	for s.window.cut < s.window.accepted {
 		if e := s.window.table[s.window.cut%entryWindow]; e.isCut(s.window.cut) {
@@ -66,7 +68,8 @@ func (s *source) frontLocked() *srcEntry {
 	return nil
 }
 
-// isCut reports whether data of the entry with an id is still to be cut. e is the window's entry in its place, or nil.
+// isCut reports whether data of the entry with an id is still to be cut. e is the window's entry in
+// its place, or nil.
 func (e *srcEntry) isCut(id uint64) bool {
 	return e != nil && e.id == id && e.Type == manifest.File && !e.isLink() && !e.unwanted
 }
@@ -92,8 +95,8 @@ func (s *source) dropLargeLocked(i int) {
 	}
 }
 
-// nextTurnLocked makes the next chunk begin with a file other than that of the last extent of a chunk. If that file has
-// ended, another has its turn already.
+// nextTurnLocked makes the next chunk begin with a file other than that of the last extent of a
+// chunk. If that file has ended, another has its turn already.
 func (s *source) nextTurnLocked(c *outChunk) {
 	if len(c.Of.files) == 0 {
 		return

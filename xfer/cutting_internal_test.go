@@ -39,8 +39,8 @@ func cutOne(t *testing.T, s *source) (files []uint64) {
 	return files
 }
 
-// TestLargeFilesTakeTurns: several large files are in progress, and one small file. A file that ends makes room for the
-// next.
+// TestLargeFilesTakeTurns: several large files are in progress, and one small file. A file that
+// ends makes room for the next.
 func TestLargeFilesTakeTurns(t *testing.T) {
 	const chunks = largeBytes>>20 + 1
 	s := cutSource(2, smallBytes, smallBytes, someLargeBytes, someLargeBytes, someLargeBytes, smallBytes)
@@ -80,8 +80,8 @@ func TestOneFileAfterTheOther(t *testing.T) {
 	}
 }
 
-// TestFilesThatAreGivenUpLoseTheirTurn: the sink may give up a file halfway. Then its place in the window is empty, or
-// another file's.
+// TestFilesThatAreGivenUpLoseTheirTurn: the sink may give up a file halfway. Then its place in the
+// window is empty, or another file's.
 func TestFilesThatAreGivenUpLoseTheirTurn(t *testing.T) {
 	s := cutSource(3, someLargeBytes, someLargeBytes, someLargeBytes, someLargeBytes)
 	cutOne(t, s)
@@ -95,8 +95,9 @@ func TestFilesThatAreGivenUpLoseTheirTurn(t *testing.T) {
 	}
 }
 
-// TestEveryPieceIsCutOnce: whatever the sizes and the number of files in parallel, each file is cut from its beginning
-// to its end without a gap, and no more large files than permitted are in progress.
+// TestEveryPieceIsCutOnce: whatever the sizes and the number of files in parallel, each file is cut
+// from its beginning to its end without a gap, and no more large files than permitted are in
+// progress.
 func TestEveryPieceIsCutOnce(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// A control message that arrives damaged costs only its connection: another rail takes over, or the next attempt.
+// A control message that arrives damaged costs only its connection: another rail takes over, or the
+// next attempt.
 func TestDamagedMessage(t *testing.T) {
 	t.Parallel()
 	for _, push := range []bool{true, false} {
@@ -26,8 +27,8 @@ func TestDamagedMessage(t *testing.T) {
 	}
 }
 
-// damageMessage repeats a copy until it succeeds, and damages one message on the way. The server or the client sends
-// it.
+// damageMessage repeats a copy until it succeeds, and damages one message on the way. The server or
+// the client sends it.
 func damageMessage(t *testing.T, push, atServer bool, rails int) {
 	w := tcpWay(t)
 	var armed, damaged atomic.Bool

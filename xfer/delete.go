@@ -18,22 +18,23 @@ import (
 // deleteCounts is the part of copyResults about deletion.
 type deleteCounts struct {
 	deleted int64
-	// unlisted says that nothing may be deleted: the source could not list or read all that it has, or does not match
-	// the given manifest. It may have lost the entries that it does not name.
+	// unlisted says that nothing may be deleted: the source could not list or read all that it has,
+	// or does not match the given manifest. It may have lost the entries that it does not name.
 	unlisted bool
 	// notDeleted says that the sink deleted nothing, for that reason.
 	notDeleted bool
 	// uncounted says that an earlier attempt may have deleted more than this end knows.
 	uncounted bool
-	// listed is the number of entries that the attempts of a dry run have reported, and lastListed the last of them.
-	// again is how many of these this attempt will meet again: nothing has been deleted, and all come in the same
-	// order.
+	// listed is the number of entries that the attempts of a dry run have reported, and lastListed
+	// the last of them. again is how many of these this attempt will meet again: nothing has been
+	// deleted, and all come in the same order.
 	listed, again int64
 	lastListed    string
 }
 
-// forLaterTry returns what an attempt that was cut off leaves to the next one. anew says that the next one counts
-// entries again. It cannot find again what has been deleted, unless again says that it can.
+// forLaterTry returns what an attempt that was cut off leaves to the next one. anew says that the
+// next one counts entries again. It cannot find again what has been deleted, unless again says that
+// it can.
 func (d deleteCounts) forLaterTry(again, anew bool) deleteCounts {
 	d.notDeleted = false
 	d.unlisted = d.unlisted && !anew
@@ -43,9 +44,9 @@ func (d deleteCounts) forLaterTry(again, anew bool) deleteCounts {
 	return d
 }
 
-// mayHaveDeleted reports whether the sink of an attempt that was cut off may have deleted more than this end knows:
-// outcomes are sent in batches. It deletes when everything has arrived, and before that what is in the way of an entry.
-// At a sink nothing is unknown.
+// mayHaveDeleted reports whether the sink of an attempt that was cut off may have deleted more than
+// this end knows: outcomes are sent in batches. It deletes when everything has arrived, and before
+// that what is in the way of an entry. At a sink nothing is unknown.
 func (a *copyResults) mayHaveDeleted(role conversation, before int64) bool {
 	s, ok := role.(*source)
 	if !ok || a.dry || !s.Session.Terms.Has(wire.FlagDelete) {
@@ -64,8 +65,9 @@ func (s *source) hasSentAll() bool {
 	return s.window.ended
 }
 
-// hasListed reports whether an earlier attempt of a dry run has reported an entry, and records that it is reported now.
-// If others change the destination meanwhile, the last listed entry ends the repetition.
+// hasListed reports whether an earlier attempt of a dry run has reported an entry, and records that
+// it is reported now. If others change the destination meanwhile, the last listed entry ends the
+// repetition.
 func (d *deleteCounts) hasListed(path string) bool {
 	if d.again == 0 {
 		d.listed, d.lastListed = d.listed+1, path
@@ -134,9 +136,9 @@ type deletion struct {
 	batch []byte    // body of wire.MsgDeleted
 	sent  time.Time // time of the last message
 	err   error     // of sending the batch
-	// whole: the tree appears as a whole. The removed entries are not the destination's, but left by an earlier copy in
-	// a staging directory. stale is what could not be removed of it. replaced finds what is lost with the directory
-	// that the tree replaces, or is nil.
+	// whole: the tree appears as a whole. The removed entries are not the destination's, but left
+	// by an earlier copy in a staging directory. stale is what could not be removed of it. replaced
+	// finds what is lost with the directory that the tree replaces, or is nil.
 	whole    bool
 	stale    []wire.Unsettled
 	replaced *chunker.Surplus
@@ -167,7 +169,8 @@ func (d *deletion) protects(path string, isDir, doomed bool) bool {
 	d.rulesMu.Lock()
 	defer d.rulesMu.Unlock()
 	if d.matcher == nil {
-		// As in rsync, patterns are anchored as at the source, and paths are those at the destination.
+		// As in rsync, patterns are anchored as at the source, and paths are those at the
+		// destination.
 		place := filter.Place{Dir: d.sink.store.Top()}
 		if d.sink.Session.Terms.Name != "." && d.sink.Session.Terms.Flags&wire.FlagMany == 0 {
 			place.Name = d.sink.Session.Terms.Name
@@ -177,8 +180,9 @@ func (d *deletion) protects(path string, isDir, doomed bool) bool {
 	return d.matcher.Protects(path, isDir, doomed)
 }
 
-// has records an entry that the source has. If the source does not enter a directory, its contents are unknown, and the
-// sink keeps them, except those that an earlier copy left in a staging directory.
+// has records an entry that the source has. If the source does not enter a directory, its contents
+// are unknown, and the sink keeps them, except those that an earlier copy left in a staging
+// directory.
 func (d *deletion) has(e *wire.AnnouncedEntry) error {
 	if d.isOff() {
 		return nil
@@ -200,13 +204,14 @@ func (d *deletion) each(do func(u *chunker.Surplus) error) error {
 	return nil
 }
 
-// isOff reports whether it is certain that nothing will be deleted. Then the entries of the source need not be known,
-// and the source may have entries in a directory that it could not announce.
+// isOff reports whether it is certain that nothing will be deleted. Then the entries of the source
+// need not be known, and the source may have entries in a directory that it could not announce.
 func (d *deletion) isOff() bool { return d == nil || d.sink.results.isUnlisted() }
 
-// refused records an entry that the source has and does not copy. If an entry is left out, has vanished or has changed,
-// its name is known. Any other problem, for example a directory that cannot be read, is a reason to delete nothing. An
-// entry that is left out must not be in a tree that appears as a whole, whatever an earlier copy left in its place.
+// refused records an entry that the source has and does not copy. If an entry is left out, has
+// vanished or has changed, its name is known. Any other problem, for example a directory that
+// cannot be read, is a reason to delete nothing. An entry that is left out must not be in a tree
+// that appears as a whole, whatever an earlier copy left in its place.
 func (d *deletion) refused(path string, x *wire.Exception) error {
 	if d.isOff() || path == "" {
 		return nil
@@ -238,7 +243,8 @@ func (d *deletion) hearEnd() error {
 	return d.each((*chunker.Surplus).End)
 }
 
-// run deletes what the source does not have, after everything else has ended, and reports it to the source.
+// run deletes what the source does not have, after everything else has ended, and reports it to the
+// source.
 func (d *deletion) run(ctx context.Context) error {
 	if d == nil {
 		return nil
@@ -322,8 +328,8 @@ func (d *deletion) record(f wire.DeleteOutcome, path, text string) {
 	}
 }
 
-// deletedEvery is how long outcomes may wait before they are sent. It is also how often a sink that only looks at names
-// sends a message: the source counts that as progress.
+// deletedEvery is how long outcomes may wait before they are sent. It is also how often a sink that
+// only looks at names sends a message: the source counts that as progress.
 const deletedEvery = 500 * time.Millisecond
 
 // looked records that the sink looked at a name.

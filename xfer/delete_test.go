@@ -143,8 +143,8 @@ func setImmutable(t *testing.T, path string, on bool) {
 	}
 }
 
-// If the source does not have what the given manifest says, it may have lost more: nothing is deleted, at whichever end
-// the manifest is.
+// If the source does not have what the given manifest says, it may have lost more: nothing is
+// deleted, at whichever end the manifest is.
 func TestNothingDeletedUnlessTheManifestIsMet(t *testing.T) {
 	xfer.OnHost(t)
 	over(t, testNothingDeletedUnlessTheManifestIsMet)
@@ -199,7 +199,8 @@ func testNothingDeletedUnlessTheManifestIsMet(t *testing.T, w way) {
 	}
 }
 
-// If the source's list is known to be incomplete, a directory that is not empty is not removed to make room either.
+// If the source's list is known to be incomplete, a directory that is not empty is not removed to
+// make room either.
 func TestNoRoomIsMadeWithoutTheWholeList(t *testing.T) {
 	w := tcpWay(t)
 	s, src, l := serve(t, w), t.TempDir(), &told{}

@@ -10,8 +10,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// When an attempt ends, the reports of deletions at a remote sink may be lost with it. The number of deletions is then
-// a lower bound.
+// When an attempt ends, the reports of deletions at a remote sink may be lost with it. The number
+// of deletions is then a lower bound.
 func TestDeletionsThatNobodyHeard(t *testing.T) {
 	const deletes = wire.FlagDelete | wire.FlagRecursive
 	for name, c := range map[string]struct {
@@ -47,7 +47,7 @@ func TestDeletionsThatNobodyHeard(t *testing.T) {
 		}
 		tries.cutOff(first, role)
 		tries.Again(&stat.Counters{})
-		tries.cutOff(tryOf(t, tries, c.flags), nil) // what is unknown once remains unknown
+		tries.cutOff(tryOf(t, tries, c.flags), nil) // a count that is unknown once remains unknown
 		tries.Again(&stat.Counters{})
 		last := tryOf(t, tries, c.flags)
 		if sum := last.summary(&stat.Counters{}, &wire.Terms{}, Link{}, tries.began); sum.DeletedAtLeast != c.uncounted {

@@ -11,8 +11,9 @@ import (
 	"gdrcp/xfer"
 )
 
-// TestDryDeletionOfSeveralTries: a dry run deletes nothing, so a later attempt finds again what an earlier one has
-// reported. It counts and reports each entry once, including what makes room for a file that is settled.
+// TestDryDeletionOfSeveralTries: a dry run deletes nothing, so a later attempt finds again what an
+// earlier one has reported. It counts and reports each entry once, including what makes room for a
+// file that is settled.
 func TestDryDeletionOfSeveralTries(t *testing.T) {
 	for _, push := range []bool{true, false} {
 		t.Run(fmt.Sprintf("push %v", push), func(t *testing.T) {

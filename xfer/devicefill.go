@@ -9,9 +9,9 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// deviceFiller is a worker whose slots are in GPU memory. It reads chunks into bounce buffers, and the GPU copies
-// several of them to their slots and digests them there in one launch. The worker posts the chunks only when its stream
-// is done, because an RDMA device does not wait for a stream.
+// deviceFiller is a worker whose slots are in GPU memory. It reads chunks into bounce buffers, and
+// the GPU copies several of them to their slots and digests them there in one launch. The worker
+// posts the chunks only when its stream is done, because an RDMA device does not wait for a stream.
 type deviceFiller struct {
 	src   *source
 	gpu   *ring.Worker
@@ -107,8 +107,8 @@ func (f *deviceFiller) fill() error {
 	return nil
 }
 
-// bring reads a chunk into a bounce buffer and begins to copy it to its slot. If the RDMA device does not reach that
-// slot, bring also begins to copy the chunk from there to the host's slot.
+// bring reads a chunk into a bounce buffer and begins to copy it to its slot. If the RDMA device
+// does not reach that slot, bring also begins to copy the chunk from there to the host's slot.
 func (f *deviceFiller) bring(slot *outSlot, b *ring.Bounce) error {
 	w, c := f.gpu, &slot.Chunk
 	at := w.At(slot.Index)

@@ -15,13 +15,13 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// gatherDeviceTime is how long a batch waits for more chunks while the writers are busy: a batch costs a flush, a part
-// of a launch and the wait for both, however many chunks it has. A process that is otherwise idle may sleep for 1 ms
-// instead.
+// gatherDeviceTime is how long a batch waits for more chunks while the writers are busy: a batch
+// costs a flush, a part of a launch and the wait for both, however many chunks it has. A process
+// that is otherwise idle may sleep for 1 ms instead.
 const gatherDeviceTime = 200 * time.Microsecond
 
-// deviceLanding is a chunk in GPU memory on its way to the files. Its bytes are in mem, from offset at on. It belongs
-// first to the gatherer, then to one writer.
+// deviceLanding is a chunk in GPU memory on its way to the files. Its bytes are in mem, from offset
+// at on. It belongs first to the gatherer, then to one writer.
 type deviceLanding struct {
 	chunk   landing
 	a       flow.Filled
@@ -29,7 +29,8 @@ type deviceLanding struct {
 	mem     *gpu.Memory
 	at      int
 	damaged bool // the payload did not decode
-	// jobs has for each extent the number of its job in the batch, or noJob, and digests the GPU's results.
+	// jobs has for each extent the number of its job in the batch, or noJob, and digests the GPU's
+	// results.
 	jobs    []int
 	digests []manifest.Digest
 }
@@ -37,9 +38,9 @@ type deviceLanding struct {
 // noJob is an extent that the GPU does not digest.
 const noJob = -1
 
-// deviceLandings are the channels between the gatherers and the writers: to the writers, and back when a landing is
-// free again. It is returned before its slot is given back, so there are never more landings than slots, and neither
-// channel is ever full.
+// deviceLandings are the channels between the gatherers and the writers: to the writers, and back
+// when a landing is free again. It is returned before its slot is given back, so there are never
+// more landings than slots, and neither channel is ever full.
 type deviceLandings struct {
 	gathered, idle chan *deviceLanding
 	// gathering is held by the gatherer that collects chunks.
@@ -62,10 +63,11 @@ func (d *deviceLandings) take() *deviceLanding {
 	return l
 }
 
-// deviceGatherer collects chunks that arrive in GPU memory. One flush makes many of them readable, and the GPU's
-// dispatcher digests them in one launch, with those of other sessions. While the gatherer waits for that, another one
-// collects the chunks that arrive meanwhile. It passes the chunks to the writers, which run concurrently. If the
-// processor digests, the writers do so, and the gatherer only passes the chunks on.
+// deviceGatherer collects chunks that arrive in GPU memory. One flush makes many of them readable,
+// and the GPU's dispatcher digests them in one launch, with those of other sessions. While the
+// gatherer waits for that, another one collects the chunks that arrive meanwhile. It passes the
+// chunks to the writers, which run concurrently. If the processor digests, the writers do so, and
+// the gatherer only passes the chunks on.
 type deviceGatherer struct {
 	sink    *sink
 	gpu     *ring.Worker
@@ -114,8 +116,9 @@ func (g *deviceGatherer) begin(ctx context.Context) error {
 	return g.ask()
 }
 
-// gather fills the batch, beginning with a, with the chunks that have arrived. While the writers are busy it waits for
-// more, until the batch is full, or gatherDeviceTime is over, or nothing can arrive.
+// gather fills the batch, beginning with a, with the chunks that have arrived. While the writers
+// are busy it waits for more, until the batch is full, or gatherDeviceTime is over, or nothing can
+// arrive.
 func (g *deviceGatherer) gather(ctx context.Context, a flow.Filled) error {
 	g.batch = g.batch[:0]
 	g.timer.Reset(gatherDeviceTime)

@@ -7,8 +7,8 @@ import (
 	"gdrcp/xfer/internal/stat"
 )
 
-// deviceWriter is a worker whose slots are in GPU memory. It copies gathered chunks to the host, and writes those that
-// are intact. While one writer waits for the disk, others copy.
+// deviceWriter is a worker whose slots are in GPU memory. It copies gathered chunks to the host,
+// and writes those that are intact. While one writer waits for the disk, others copy.
 type deviceWriter struct {
 	sink   *sink
 	lander lander

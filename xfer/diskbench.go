@@ -23,12 +23,12 @@ import (
 // DiskRates is how fast a directory can be written and read, in the way a copy does it.
 type DiskRates struct {
 	Bytes int64
-	// WriteSeconds is from the first byte until the file has its name and both are on the disk. SyncSeconds is the part
-	// of it in which nothing was written any more.
+	// WriteSeconds is from the first byte until the file has its name and both are on the disk.
+	// SyncSeconds is the part of it in which nothing was written any more.
 	WriteSeconds, SyncSeconds float64
 	ReadSeconds               float64
-	// FromMemory says that the file was read from the page cache, at least in part, because it could not be dropped
-	// from there first. The file system may be in memory only.
+	// FromMemory says that the file was read from the page cache, at least in part, because it
+	// could not be dropped from there first. The file system may be in memory only.
 	FromMemory bool
 }
 
@@ -38,9 +38,9 @@ func (d *DiskRates) WriteMiBPerSecond() float64 { return float64(d.Bytes) / (1 <
 // ReadMiBPerSecond is the rate of reading.
 func (d *DiskRates) ReadMiBPerSecond() float64 { return float64(d.Bytes) / (1 << 20) / d.ReadSeconds }
 
-// BenchDisk writes a file of that many bytes to dir, syncs it to the disk, and reads it back, with the code and the
-// number of workers of a copy. It always removes the file, even if ctx ends, unless the process is killed; then the
-// next copy to dir removes it. It blocks for the disk.
+// BenchDisk writes a file of that many bytes to dir, syncs it to the disk, and reads it back, with
+// the code and the number of workers of a copy. It always removes the file, even if ctx ends,
+// unless the process is killed; then the next copy to dir removes it. It blocks for the disk.
 func BenchDisk(ctx context.Context, dir string, bytes int64) (d *DiskRates, err error) {
 	root, err := chunker.OpenDirectory(dir)
 	if err != nil {
@@ -74,8 +74,8 @@ type diskBench struct {
 	rates   DiskRates
 }
 
-// diskBlock is the interval of numbers in the bytes that are written. Each block is unique, so a misplaced block is
-// detected when it is read.
+// diskBlock is the interval of numbers in the bytes that are written. Each block is unique, so a
+// misplaced block is detected when it is read.
 const diskBlock = 4096
 
 // remove removes the file, if it exists.
@@ -195,9 +195,9 @@ func (b *diskBench) read(ctx context.Context) error {
 	return err
 }
 
-// dropFromMemory makes the kernel drop its cached pages of a file that is on the disk (posix_fadvise(2),
-// POSIX_FADV_DONTNEED), and checks whether any are left: a read that does not wait for the disk then succeeds
-// (preadv2(2), RWF_NOWAIT).
+// dropFromMemory makes the kernel drop its cached pages of a file that is on the disk
+// (posix_fadvise(2), POSIX_FADV_DONTNEED), and checks whether any are left: a read that does not
+// wait for the disk then succeeds (preadv2(2), RWF_NOWAIT).
 func dropFromMemory(path string, bytes int64) (left bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -106,7 +106,8 @@ func TestBenchDiskComparesBytes(t *testing.T) {
 	}
 }
 
-// The file of a measurement is removed after a kill, by a copy too, but not while the measurement runs.
+// The file of a measurement is removed after a kill, by a copy too, but not while the measurement
+// runs.
 func TestBenchDiskIsCleanedUp(t *testing.T) {
 	dir := t.TempDir()
 	b := diskBench{path: filepath.Join(dir, chunker.ScratchName()), bytes: 1 << 20, pattern: make([]byte, 1<<20)}

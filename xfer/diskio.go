@@ -38,8 +38,8 @@ func (k *sink) tellUse(ctx context.Context) error {
 	return k.Session.TellCost(ctx)
 }
 
-// tellWritten reports to the source how files were written, unless that is the way that the source assumes: through the
-// page cache.
+// tellWritten reports to the source how files were written, unless that is the way that the source
+// assumes: through the page cache.
 func (k *sink) tellWritten(send func(wire.MsgType, []byte) error) error {
 	if k.store == nil {
 		return nil
@@ -52,8 +52,8 @@ func (k *sink) tellWritten(send func(wire.MsgType, []byte) error) error {
 	return send(wire.MsgWritten, b.Encode())
 }
 
-// tellUse reports to the sink what the copy used at this end. It reports how files were read, unless that is the way
-// that the sink assumes: through the page cache.
+// tellUse reports to the sink what the copy used at this end. It reports how files were read,
+// unless that is the way that the sink assumes: through the page cache.
 func (s *source) tellUse(ctx context.Context) error {
 	if s.tree != nil {
 		b := diskIOOf(s.tree.Read())
@@ -88,7 +88,8 @@ func (s *source) hearWritten(body []byte) error {
 	return err
 }
 
-// diskIOAtTheEnd decodes how the peer's files were read or written, which it reports only at the end of the copy.
+// diskIOAtTheEnd decodes how the peer's files were read or written, which it reports only at the
+// end of the copy.
 func diskIOAtTheEnd(body []byte, atTheEnd bool, verb string) (DiskIO, error) {
 	b, err := wire.DecodeDiskIO(body)
 	if err == nil && !atTheEnd {

@@ -2,8 +2,8 @@ package xfer
 
 import "gdrcp/xfer/internal/stat"
 
-// diskTime is the time that a worker of a sink spends on files, from one moment on: with its turn, or while it waits
-// without one.
+// diskTime is the time that a worker of a sink spends on files, from one moment on: with its turn,
+// or while it waits without one.
 type diskTime struct {
 	lander *lander
 	from   int64 // by stat.Now

@@ -21,8 +21,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// railServer is a server with a door and the RDMA devices of the machine of twoProcessors, of which the second one at
-// GPU 1 is slow.
+// railServer is a server with a door and the RDMA devices of the machine of twoProcessors, of which
+// the second one at GPU 1 is slow.
 func railServer(t *testing.T, w hostileWay, timeouts link.Timeouts, gpus GPUs) (v *Server, door netip.AddrPort, rails map[string]netip.AddrPort) {
 	t.Helper()
 	v = NewServer(ServerConfig{Keys: OneKey(testKey, Admission{Root: DirRoot(t.TempDir())}), Timeouts: timeouts, GPUs: gpus})
@@ -114,8 +114,8 @@ func fakeDriver(t *testing.T, words ...string) *gpu.Driver {
 	return driver
 }
 
-// The GPU that a client will ask for decides which of its addresses a server sends first, and so which one the client
-// uses.
+// The GPU that a client will ask for decides which of its addresses a server sends first, and so
+// which one the client uses.
 func TestServerTellsNearRails(t *testing.T) {
 	OnHost(t)
 	w, driver := byTCP(), fakeDriver(t, "gpus=4")
@@ -153,7 +153,8 @@ func TestServerTellsNearRails(t *testing.T) {
 	}
 }
 
-// A driver that does not start delays nobody at the door, and however many clients connect, one of them asks it.
+// A driver that does not start delays nobody at the door, and however many clients connect, one of
+// them asks it.
 func TestDoorWithoutADriver(t *testing.T) {
 	OnHost(t)
 	w, driver := byTCP(), fakeDriver(t, "gpus=4")

@@ -103,8 +103,8 @@ func eavesdropper(t *testing.T, ep xfer.Endpoint) (xfer.Endpoint, func() []byte)
 	}
 }
 
-// relayed forwards the traffic between a client and a server. It calls each with what it is about to forward, and the
-// number of its connection, from 1.
+// relayed forwards the traffic between a client and a server. It calls each with what it is about
+// to forward, and the number of its connection, from 1.
 func relayed(t *testing.T, ep xfer.Endpoint, each func(nth int, b []byte)) xfer.Endpoint {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -198,8 +198,8 @@ func (k insisting) Find(id string) (xfer.Admission, bool) {
 
 func TestRequiredEncryption(t *testing.T) { over(t, testRequiredEncryption) }
 
-// A server that requires encryption refuses every kind of session without it, says what to do, and has made nothing.
-// With encryption everything works as usual.
+// A server that requires encryption refuses every kind of session without it, says what to do, and
+// has made nothing. With encryption everything works as usual.
 func testRequiredEncryption(t *testing.T, w way) {
 	xfer.OnHost(t)
 	s := serve(t, w, func(c *xfer.ServerConfig) { c.Keys = insisting{c.Keys} })
@@ -265,8 +265,9 @@ func testRequiredEncryption(t *testing.T, w way) {
 	}
 }
 
-// With the slots in GPU memory the processor encrypts, so they are staged, and not reached directly. That is refused
-// before a server is asked. Without encryption the reason is the server, which has TCP only.
+// With the slots in GPU memory the processor encrypts, so they are staged, and not reached
+// directly. That is refused before a server is asked. Without encryption the reason is the server,
+// which has TCP only.
 func TestEncryptionIsNotDirect(t *testing.T) {
 	w := tcpWay(t)
 	s := serve(t, w)

@@ -29,10 +29,11 @@ type entryState struct {
 	arrived arrivedPieces
 	// comparison is for a file that the sink compares with its own.
 	comparison comparison
-	// refusedBefore are the entries before this one that were never announced. It is nil if the copy has only one
-	// attempt.
+	// refusedBefore are the entries before this one that were never announced. It is nil if the
+	// copy has only one attempt.
 	refusedBefore *refusedCounts
-	// grown says that the file became longer while it was read, and that the entry is its beginning.
+	// grown says that the file became longer while it was read, and that the entry is its
+	// beginning.
 	grown bool
 }
 
@@ -44,8 +45,9 @@ func (b *entryState) grownText() string {
 // isLink reports whether the entry is a further name of a file that is sent with another entry.
 func (b *entryState) isLink() bool { return b.Names.Several && b.Names.First != b.id }
 
-// addExtent books the digest of an extent or, for a hole, those of its pieces, which appendHole made. Calls for one
-// file come in order of offset. addExtent fills in the digest of a hole that is a whole file.
+// addExtent books the digest of an extent or, for a hole, those of its pieces, which appendHole
+// made. Calls for one file come in order of offset. addExtent fills in the digest of a hole that is
+// a whole file.
 func (b *entryState) addExtent(x *wire.Extent, hole []pieceRun, p *wire.Terms, keep bool) {
 	switch {
 	case x.Flags&wire.ExtHole != 0:
@@ -98,7 +100,8 @@ func (b *entryState) drainLog() []pieceRun {
 	return l
 }
 
-// rootOf returns the root of a file whose extents were all booked. last is the digest of the last extent.
+// rootOf returns the root of a file whose extents were all booked. last is the digest of the last
+// extent.
 func (b *entryState) rootOf(last manifest.Digest) manifest.Digest {
 	if b.tree == nil {
 		return last
@@ -120,8 +123,8 @@ type sinkEntry struct {
 
 	mu   sync.Mutex
 	temp *chunker.Temp
-	// basis is what the entry is compared with, while it is open. noBasis says that there is none, or none any more.
-	// hasToken says that the entry has a token of openFiles.
+	// basis is what the entry is compared with, while it is open. noBasis says that there is none,
+	// or none any more. hasToken says that the entry has a token of openFiles.
 	basis    *chunker.Basis
 	noBasis  bool
 	hasToken bool
@@ -131,13 +134,14 @@ type sinkEntry struct {
 	at         chunker.Published // once it is published
 	written    int64             // bytes verified and written, holes included
 	stored     int64             // of these, bytes of data
-	// booked is the offset up to which the ledger has booked the file. last says that the ledger has seen the file's
-	// end.
+	// booked is the offset up to which the ledger has booked the file. last says that the ledger
+	// has seen the file's end.
 	booked int64
 	last   bool
 	// lastByte of a file that grows in place is written when everything else is there (heldBack).
 	lastByte []byte
-	// givenUp says that a chunk of the source forbade to publish the file. The source sends the reason in a message.
+	// givenUp says that a chunk of the source forbade to publish the file. The source sends the
+	// reason in a message.
 	givenUp bool
 	// ready says that everything is there and the file is with the publisher.
 	ready bool
@@ -170,8 +174,8 @@ func repairOf(x *wire.Extent) repair {
 	return repair{length: x.Length, isHole: x.Flags&wire.ExtHole != 0, digest: x.Digest}
 }
 
-// isFor reports whether an extent has the requested bytes, in the form in which they first came: a hole as a hole, and
-// nothing else as one.
+// isFor reports whether an extent has the requested bytes, in the form in which they first came: a
+// hole as a hole, and nothing else as one.
 func (r repair) isFor(x *wire.Extent) bool {
 	return x.Length == r.length && (x.Flags&wire.ExtHole != 0) == r.isHole
 }
@@ -184,10 +188,11 @@ type srcEntry struct {
 	// mayGrow says that the file may become longer while it is read. hasGrown says that it has.
 	mayGrow  bool
 	hasGrown atomic.Bool
-	// rootAgain is the root by the second reading of a file of several extents that has grown, or nil. It is set before
-	// the file's last extent is committed.
+	// rootAgain is the root by the second reading of a file of several extents that has grown, or
+	// nil. It is set before the file's last extent is committed.
 	rootAgain *manifest.Digest
-	// packed is the offset up to which the file has been cut into extents. It belongs to the packer.
+	// packed is the offset up to which the file has been cut into extents. It belongs to the
+	// packer.
 	packed int64
 	// unwanted says that the sink wants no data of the file. The Sender's lock guards it.
 	unwanted bool
@@ -195,8 +200,8 @@ type srcEntry struct {
 	committed bool
 	// read counts the bytes that workers have finished with, holes included.
 	read atomic.Int64
-	// problem is why the entry must not be published. The poller reads it, and must not wait for the workers that read
-	// the file.
+	// problem is why the entry must not be published. The poller reads it, and must not wait for
+	// the workers that read the file.
 	problem atomic.Pointer[wire.Exception]
 	// settled says that the sink has reported the entry's outcome.
 	settled atomic.Bool
@@ -206,8 +211,8 @@ type srcEntry struct {
 	file *chunker.File
 }
 
-// giveUp marks the entry as not to be published. It reports whether this was the first reason. The first reason is
-// kept.
+// giveUp marks the entry as not to be published. It reports whether this was the first reason. The
+// first reason is kept.
 func (e *srcEntry) giveUp(outcome Outcome, text string) bool {
 	return e.problem.CompareAndSwap(nil, &wire.Exception{Entry: e.id, Outcome: outcome, Text: text})
 }

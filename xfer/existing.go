@@ -12,8 +12,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// checkSinkOptions completes the options about what the destination keeps and deletes. It refuses options that
-// contradict each other.
+// checkSinkOptions completes the options about what the destination keeps and deletes. It refuses
+// options that contradict each other.
 func (o *Options) checkSinkOptions() error {
 	if o.DeleteExcluded {
 		o.Delete, o.Rules = true, filter.SenderOnly(o.Rules)
@@ -67,8 +67,9 @@ func (o *Options) maxDelete() uint64 {
 	return uint64(max(0, o.MaxDelete)) + 1
 }
 
-// decide ends an entry that the options leave unchanged at the destination, and in a dry run every entry. The end of a
-// file counts only after the source was asked not to send the file's data. An error ends the session.
+// decide ends an entry that the options leave unchanged at the destination, and in a dry run every
+// entry. The end of a file counts only after the source was asked not to send the file's data. An
+// error ends the session.
 func (k *sink) decide(e *sinkEntry) (done bool, err error) {
 	if e.Type == manifest.File && k.Session.Terms.HasSettled(e.Path) && k.stillHas(e) {
 		k.tryAgain(e)
@@ -97,8 +98,8 @@ func (k *sink) decide(e *sinkEntry) (done bool, err error) {
 	return true, nil
 }
 
-// checkWritable ends a copy of one file that cannot get its name, unless the existing file is itself written, or is
-// compared and may remain.
+// checkWritable ends a copy of one file that cannot get its name, unless the existing file is
+// itself written, or is compared and may remain.
 func (k *sink) checkWritable(e *sinkEntry) error {
 	if k.store == nil {
 		return nil
@@ -110,8 +111,8 @@ func (k *sink) checkWritable(e *sinkEntry) error {
 	return err
 }
 
-// tryAgain makes a dry run count again what would make room for a file that an earlier attempt has settled: each
-// attempt counts deletions from zero.
+// tryAgain makes a dry run count again what would make room for a file that an earlier attempt has
+// settled: each attempt counts deletions from zero.
 func (k *sink) tryAgain(e *sinkEntry) {
 	if !k.Session.Terms.Has(wire.FlagDryRun) || !k.Session.Terms.Has(wire.FlagDelete) {
 		return
@@ -133,9 +134,9 @@ func (k *sink) try(e *sinkEntry) error {
 	return err
 }
 
-// keeps returns why the destination keeps the existing entry, or "". same is the existing file, if it passes for the
-// entry's file. The rules are those of rsync. A file that cannot be examined is not kept: the next step meets the same
-// error.
+// keeps returns why the destination keeps the existing entry, or "". same is the existing file, if
+// it passes for the entry's file. The rules are those of rsync. A file that cannot be examined is
+// not kept: the next step meets the same error.
 func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 	if !k.Session.Terms.Has(wire.FlagsKeeping) {
 		return "", nil
@@ -176,8 +177,8 @@ func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 	return "", nil
 }
 
-// lookAhead makes the store look up the files of a message in parallel, if single look-ups would take long. Errors in
-// the message are reported by its handler.
+// lookAhead makes the store look up the files of a message in parallel, if single look-ups would
+// take long. Errors in the message are reported by its handler.
 func (k *sink) lookAhead(body []byte) {
 	if !k.Session.Terms.Has(wire.FlagsKeeping) || !k.store.LooksAreSlow() {
 		return
@@ -200,7 +201,8 @@ func isLeftOut(x *wire.Exception) bool {
 	return x.Outcome == Kept && strings.HasPrefix(x.Text, notThere)
 }
 
-// keepsLater keeps a file at the destination if it is newer at the time when the entry's file gets its name.
+// keepsLater keeps a file at the destination if it is newer at the time when the entry's file gets
+// its name.
 func (k *sink) keepsLater(e *sinkEntry) {
 	if k.Session.Terms.Has(wire.FlagUpdate) {
 		e.temp.KeepIf(func(now chunker.Standing) bool { return now.Type == manifest.File && isNewer(&now, e) })
@@ -212,9 +214,10 @@ func isNewer(now *chunker.Standing, e *sinkEntry) bool {
 	return seconds(now.MtimeNs) > seconds(e.MtimeNs)
 }
 
-// passes returns why a file passes for the source's, without a look at its contents. It is the quick check of rsync,
-// whose --size-only overrides -I. Unlike rsync, passes compares times only if the copy preserves times. Otherwise a
-// time at the destination says when the file was written there, and equals the source's by chance.
+// passes returns why a file passes for the source's, without a look at its contents. It is the
+// quick check of rsync, whose --size-only overrides -I. Unlike rsync, passes compares times only if
+// the copy preserves times. Otherwise a time at the destination says when the file was written
+// there, and equals the source's by chance.
 func (k *sink) passes(e *sinkEntry, now *chunker.Standing) string {
 	switch {
 	case now.Size != e.Size:
@@ -226,8 +229,9 @@ func (k *sink) passes(e *sinkEntry, now *chunker.Standing) string {
 	return ""
 }
 
-// sameTimeAndSize is the reason of the quick check to keep a file. It also ends the reason of another rule if it
-// applies: by that the client recognizes a file that an earlier attempt has published.
+// sameTimeAndSize is the reason of the quick check to keep a file. It also ends the reason of
+// another rule if it applies: by that the client recognizes a file that an earlier attempt has
+// published.
 const sameTimeAndSize = "same time and size"
 
 // keptAs is the reason of another rule than the quick check to keep a file.
@@ -252,8 +256,8 @@ func seconds(ns int64) int64 {
 	return s
 }
 
-// tellUnwanted tells the source which entries not to send. The entries come in order. They end only after that message,
-// because their results follow it.
+// tellUnwanted sends the source the list of entries that it must not send. The entries come in
+// order. They end only after that message, because their results follow it.
 func (k *sink) tellUnwanted(ctx context.Context, entries []*sinkEntry) error {
 	if len(entries) == 0 {
 		return nil
@@ -308,8 +312,8 @@ func (s *source) hearUnwanted(body []byte) error {
 	})
 }
 
-// checkUnsent checks the sink's message about the end of an entry that may not have been sent. The sink may say that it
-// kept such an entry or, in a dry run, that it would copy it.
+// checkUnsent checks the sink's message about the end of an entry that may not have been sent. The
+// sink may say that it kept such an entry or, in a dry run, that it would copy it.
 func (s *source) checkUnsent(e *srcEntry, x *wire.Exception) error {
 	s.sender.Mu.Lock()
 	sent, unwanted := e.committed, e.unwanted

@@ -56,8 +56,8 @@ func ended(as xfer.Outcome) func(*xfer.Event) bool {
 
 func wasDeleted(e *xfer.Event) bool { return e.Kind == xfer.EventDeleted && e.Text == "" }
 
-// contentsInto copies the contents of src into dst, by a push and by a pull, each into a dst that fill has made, and
-// checks that both ends report the same.
+// contentsInto copies the contents of src into dst, by a push and by a pull, each into a dst that
+// fill has made, and checks that both ends report the same.
 func contentsInto(t *testing.T, w way, src string, o xfer.Options, fill func(dst string), check func(t *testing.T, dst string, sum *xfer.Summary, l *told)) {
 	for _, push := range []bool{true, false} {
 		t.Run(map[bool]string{true: "push", false: "pull"}[push], func(t *testing.T) {
@@ -180,8 +180,8 @@ func testKept(t *testing.T, w way) {
 	}
 }
 
-// checkKept checks the contents of the destination: kept and failed entries must be unchanged, all others must equal
-// the source's.
+// checkKept checks the contents of the destination: kept and failed entries must be unchanged, all
+// others must equal the source's.
 func checkKept(t *testing.T, src, dst string, kept, failed []string) {
 	t.Helper()
 	for _, name := range []string{"same", "same-size", "older", "newer", "size", "new/x", "d/both", "d/link", "link", "link-file"} {
@@ -236,8 +236,8 @@ func TestManyKept(t *testing.T) {
 	})
 }
 
-// TestKeptLater: a file that appears in an entry's place while its data arrives is kept if the options say so, and both
-// ends know of it.
+// TestKeptLater: a file that appears in an entry's place while its data arrives is kept if the
+// options say so, and both ends know of it.
 func TestKeptLater(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	w, src := tcpWay(t), t.TempDir()
@@ -245,8 +245,8 @@ func TestKeptLater(t *testing.T) {
 	write(t, src+"/small", []byte("small"))
 	for name, o := range map[string]xfer.Options{"--ignore-existing": {IgnoreExisting: true}, "--update": {Update: true}} {
 		t.Run(name, func(t *testing.T) {
-			// The source's device holds the second chunk back until the other file has arrived, and that arrives after
-			// the first chunk.
+			// The source's device holds the second chunk back until the other file has arrived, and
+			// that arrives after the first chunk.
 			var posted atomic.Int64
 			var into string
 			w := w
@@ -330,7 +330,8 @@ func TestSinkOptionsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// Files that pass for the same get the source's attributes, but are not replaced. A dry run does not change them.
+// Files that pass for the same get the source's attributes, but are not replaced. A dry run does
+// not change them.
 func TestAttributesOfWhatIsTheSame(t *testing.T) {
 	src, then := t.TempDir(), time.Unix(1_500_000_000, 123_456_789)
 	names := []string{"mode", "same", "time", "xattr"}
@@ -394,7 +395,8 @@ func TestAttributesOfWhatIsTheSame(t *testing.T) {
 	}
 }
 
-// A manifest covers a whole copy: files that are the same are copied nevertheless, and are in the roots.
+// A manifest covers a whole copy: files that are the same are copied nevertheless, and are in the
+// roots.
 func TestManifestOfWhatIsTheSame(t *testing.T) {
 	src, then := t.TempDir(), time.Unix(1_500_000_000, 0)
 	at(t, filepath.Join(src, "same"), "source", then)

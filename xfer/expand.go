@@ -23,13 +23,15 @@ import (
 )
 
 const (
-	// maxLooks bounds the entries that are looked at for the patterns of a session. expandTimeout bounds the time.
+	// maxLooks bounds the entries that are looked at for the patterns of a session. expandTimeout
+	// bounds the time.
 	maxLooks      = 1 << 20
 	expandTimeout = 5 * time.Second
 	// looksAtOnce is how many names of a directory are read together.
 	looksAtOnce = 1024
-	// maxKeptBytes bounds the names that are kept while the entries below them are looked at. nameBytes is the size of
-	// each name besides its letters: a string, its place in a growing list, and the rounding of the allocator.
+	// maxKeptBytes bounds the names that are kept while the entries below them are looked at.
+	// nameBytes is the size of each name besides its letters: a string, its place in a growing
+	// list, and the rounding of the allocator.
 	maxKeptBytes = 16 << 20
 	nameBytes    = 64
 	// maxNamesBytes leaves room for the other fields of the pull's hello.
@@ -49,8 +51,9 @@ func (manyNamesError) Error() string {
 
 func (manyNamesError) Is(target error) bool { return target == ErrUsage }
 
-// CheckExpansion refuses the names that patterns expand to if a pull has no room for them. The error is an ErrUsage
-// that names the pattern. Paths that stand for one name count, but are not refused here.
+// CheckExpansion refuses the names that patterns expand to if a pull has no room for them. The
+// error is an ErrUsage that names the pattern. Paths that stand for one name count, but are not
+// refused here.
 func CheckExpansion(patterns []string, names [][]string) error {
 	var body []byte
 	for i, p := range patterns {
@@ -72,9 +75,9 @@ func appendNames(body []byte, names []string) []byte {
 	return body
 }
 
-// Expand asks a server to expand the paths of a pull. A path stands for itself if an entry of exactly that name exists,
-// if the path is no pattern, or if nothing matches it. Expand checks the answer against the patterns. The names of each
-// pattern are sorted.
+// Expand asks a server to expand the paths of a pull. A path stands for itself if an entry of
+// exactly that name exists, if the path is no pattern, or if nothing matches it. Expand checks the
+// answer against the patterns. The names of each pattern are sorted.
 func (c *Client) Expand(ctx context.Context, ep Endpoint, paths []string, o Options) ([][]string, error) {
 	if _, _, err := o.placements(); err != nil { // the copy's own: its GPUs are not requested here
 		return nil, err
@@ -100,9 +103,10 @@ func (c *Client) Expand(ctx context.Context, ep Endpoint, paths []string, o Opti
 	return out, err
 }
 
-// decodeNames decodes the body of wire.MsgNames. For each pattern in turn, the body has a uvarint with the number of
-// names, and for each name a uvarint with its length and then the name. decodeNames checks the names against their
-// patterns: a server that could name anything could make the client write anything anywhere (CVE-2019-6111).
+// decodeNames decodes the body of wire.MsgNames. For each pattern in turn, the body has a uvarint
+// with the number of names, and for each name a uvarint with its length and then the name.
+// decodeNames checks the names against their patterns: a server that could name anything could make
+// the client write anything anywhere (CVE-2019-6111).
 func decodeNames(body []byte, patterns []string) ([][]string, error) {
 	c := wire.Cursor{Buf: body}
 	out := make([][]string, len(patterns))
@@ -135,7 +139,8 @@ func standsFor(path string, names []string) bool {
 	return len(names) > 0
 }
 
-// expander is the server's end. It reports which names below the served root the patterns match, and nothing else.
+// expander is the server's end. It reports which names below the served root the patterns match,
+// and nothing else.
 type expander struct {
 	Session *flow.Session
 	root    *servedRoot
@@ -173,8 +178,8 @@ func (e *expander) talk(ctx context.Context, _ *errgroup.Group) error {
 	return e.Session.Linger(ctx)
 }
 
-// serveNames prepares the server's end. It does not search the user's own files: a client that connects by ssh has
-// expanded its patterns already.
+// serveNames prepares the server's end. It does not search the user's own files: a client that
+// connects by ssh has expanded its patterns already.
 func serveNames(s *flow.Session, h *wire.Hello, a keyScope) (*service, error) {
 	root, err := a.open()
 	if err != nil {
@@ -228,8 +233,8 @@ func (g *globbing) expand(path string) ([]string, error) {
 	return slices.Compact(g.names), nil // a directory may have a name twice (FUSE, NFS)
 }
 
-// below finds the names in a directory that match parts. "" is the top. A directory that cannot be read has no names,
-// as for a shell.
+// below finds the names in a directory that match parts. "" is the top. A directory that cannot be
+// read has no names, as for a shell.
 func (g *globbing) below(dir string, parts []string) error {
 	if !pattern.Is(parts[0]) {
 		return g.found(join(dir, parts[0]), parts[1:])
@@ -260,7 +265,8 @@ func (g *globbing) below(dir string, parts []string) error {
 	return nil
 }
 
-// matching reads the names of a directory that match a part. The error is io.EOF after the last name.
+// matching reads the names of a directory that match a part. The error is io.EOF after the last
+// name.
 func (g *globbing) matching(f *os.File, part string) (matched []string, err error) {
 	for err == nil {
 		var names []string

@@ -17,7 +17,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// rootWith serves a directory with these entries. Those with a trailing slash are directories; "a -> b" is a link.
+// rootWith serves a directory with these entries. Those with a trailing slash are directories; "a
+// -> b" is a link.
 func rootWith(t *testing.T, names ...string) *servedRoot {
 	t.Helper()
 	dir := t.TempDir()
@@ -124,8 +125,8 @@ func TestExpandIsBounded(t *testing.T) {
 	if _, err := g.expand("/*/*/*/*"); err == nil {
 		t.Error("it goes on when the time is over")
 	}
-	// Names of one letter: a and j, below a also b and g, below a/b also c and e, and d below a/b/c. Names kept for one
-	// pattern are released for the next.
+	// Names of one letter: a and j, below a also b and g, below a/b also c and e, and d below
+	// a/b/c. Names kept for one pattern are released for the next.
 	const one = nameBytes + 1
 	g = globbing{ctx: t.Context(), root: root, looks: maxLooks, room: 7 * one}
 	for range 2 {
@@ -192,8 +193,8 @@ func FuzzExpanded(f *testing.F) {
 	})
 }
 
-// A copy that insists on direct access to GPU memory may name its sources by patterns. The request to expand them goes
-// over verbs, and needs no GPU.
+// A copy that insists on direct access to GPU memory may name its sources by patterns. The request
+// to expand them goes over verbs, and needs no GPU.
 func TestExpandForGPUDirect(t *testing.T) {
 	OnHost(t)
 	dir := t.TempDir()
@@ -215,7 +216,8 @@ func TestExpandForGPUDirect(t *testing.T) {
 	}
 }
 
-// TestQuestionsAskForNoFiles: an option of the following copy does not make a server refuse the requests before it.
+// TestQuestionsAskForNoFiles: an option of the following copy does not make a server refuse the
+// requests before it.
 func TestQuestionsAskForNoFiles(t *testing.T) {
 	for name, o := range map[string]Options{
 		"a rung": {IO: fileset.IODirect}, "files at once": {Transfers: 3}, "a whole tree": {Whole: true, Recursive: true}, "compression": {Compress: CompressS2},

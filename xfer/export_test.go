@@ -7,8 +7,8 @@ import (
 	"gdrcp/xfer/internal/credit"
 )
 
-// OnHost skips a test that has nothing to do with devices when devices are tested: an emulated machine adds nothing to
-// it.
+// OnHost skips a test that has nothing to do with devices when devices are tested: an emulated
+// machine adds nothing to it.
 func OnHost(t testing.TB) {
 	t.Helper()
 	if os.Getenv("GDRCP_TEST_RDMA") != "" {

@@ -40,15 +40,16 @@ func (f *failures) take() []*srcEntry {
 	return l
 }
 
-// fail gives an entry up for a reason at the source, and queues the report to the sink. It never blocks.
+// fail gives an entry up for a reason at the source, and queues the report to the sink. It never
+// blocks.
 func (s *source) fail(e *srcEntry, err error) {
 	if e.giveUp(s.outcomeOf(err), err.Error()) {
 		s.failures.add(e)
 	}
 }
 
-// outcomeOf returns the outcome of an entry with an error. A vanished file counts as changed, but as failed if the
-// source must match a manifest.
+// outcomeOf returns the outcome of an entry with an error. A vanished file counts as changed, but
+// as failed if the source must match a manifest.
 func (s *source) outcomeOf(err error) Outcome {
 	if errors.Is(err, chunker.ErrVanished) && s.results.wantManifest != nil {
 		return Failed

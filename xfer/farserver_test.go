@@ -50,8 +50,8 @@ type farConn struct {
 
 func (f farConn) RoundTrip() time.Duration { return f.roundTrip }
 
-// A copy to a distant server has more data in flight: more slots, and over TCP more connections, as far as the user,
-// the server's memory and rate limits allow.
+// A copy to a distant server has more data in flight: more slots, and over TCP more connections, as
+// far as the user, the server's memory and rate limits allow.
 func TestServerFarAway(t *testing.T) {
 	w := tcpWay(t)
 	for _, c := range []struct {
@@ -98,8 +98,8 @@ func TestServerFarAway(t *testing.T) {
 	}
 }
 
-// The connections are for TCP. A session over RDMA devices that was set up over TCP has as many queue pairs as their
-// rate needs.
+// The connections are for TCP. A session over RDMA devices that was set up over TCP has as many
+// queue pairs as their rate needs.
 func TestServerFarAwayByRDMA(t *testing.T) {
 	s, o := serveNICs(t, rdmatest.Faults{})
 	o.Rails = 1

@@ -7,12 +7,12 @@ import (
 	"gdrcp/chunker"
 )
 
-// budgetBlock is how many descriptors a session takes from its server at a time, if available: all sessions share the
-// server's lock.
+// budgetBlock is how many descriptors a session takes from its server at a time, if available: all
+// sessions share the server's lock.
 const budgetBlock = 64
 
-// fileBudget is the number of files that a server's session may have open beyond the least that it needs. It takes them
-// from a total for all sessions, of which no key gets everything.
+// fileBudget is the number of files that a server's session may have open beyond the least that it
+// needs. It takes them from a total for all sessions, of which no key gets everything.
 type fileBudget struct {
 	server chunker.Budget
 

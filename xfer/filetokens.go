@@ -13,10 +13,11 @@ import (
 // errAllOpen says that every file that may be open waits for more of its bytes.
 var errAllOpen = fmt.Errorf("as many files as may be open wait for pieces that are sent again: %w", unix.EMFILE)
 
-// fileTokens bounds the files that a sink has open: those that are being written, and those that are with the
-// publisher. The publisher closes its files soon, whatever else happens. The other files are closed when the rest of
-// their bytes has been written, by the same workers that want to open more files. A worker that waited for such a file
-// might wait for ever, for example if more files than may be open have damaged pieces.
+// fileTokens bounds the files that a sink has open: those that are being written, and those that
+// are with the publisher. The publisher closes its files soon, whatever else happens. The other
+// files are closed when the rest of their bytes has been written, by the same workers that want to
+// open more files. A worker that waited for such a file might wait for ever, for example if more
+// files than may be open have damaged pieces.
 type fileTokens struct {
 	mu         sync.Mutex
 	cond       *sync.Cond
@@ -24,7 +25,8 @@ type fileTokens struct {
 	free       int
 	publishing int
 	stopped    bool
-	// budget, unless nil, must have room for each file beyond leastTokens. taken is how many have a part of it.
+	// budget, unless nil, must have room for each file beyond leastTokens. taken is how many have a
+	// part of it.
 	budget chunker.Budget
 	taken  int
 }
@@ -32,8 +34,8 @@ type fileTokens struct {
 const (
 	// leastTokens is how many files may be open without asking the budget.
 	leastTokens = 4
-	// filesOfToken is how many descriptors a file takes at most: itself, one past the page cache, its journal, and its
-	// basis.
+	// filesOfToken is how many descriptors a file takes at most: itself, one past the page cache,
+	// its journal, and its basis.
 	filesOfToken = 4
 )
 
@@ -53,8 +55,9 @@ func (f *fileTokens) wakeOn(ctx context.Context) {
 	})
 }
 
-// take takes a token. If none is free, take waits as long as the publisher has files to close, and returns errAllOpen
-// when the publisher has none. It returns context.Canceled once the session ends.
+// take takes a token. If none is free, take waits as long as the publisher has files to close, and
+// returns errAllOpen when the publisher has none. It returns context.Canceled once the session
+// ends.
 func (f *fileTokens) take() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,8 +98,8 @@ func (f *fileTokens) freeLocked() {
 	f.cond.Broadcast()
 }
 
-// takeSpare takes a token if more than half of them are free. It does not wait. A token that is taken long before the
-// file's bytes arrive must not keep other files from being opened.
+// takeSpare takes a token if more than half of them are free. It does not wait. A token that is
+// taken long before the file's bytes arrive must not keep other files from being opened.
 func (f *fileTokens) takeSpare() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -36,7 +36,7 @@ func TestFileTokens(t *testing.T) {
 	if err := <-third; err != nil {
 		t.Error(err)
 	}
-	// Of two that wait, one gets the token, and the other has nothing to wait for.
+	// If two wait, one gets the token, and the other has nothing to wait for.
 	f.publish()
 	both := []chan error{waiting(), waiting()}
 	time.Sleep(20 * time.Millisecond)
@@ -80,7 +80,8 @@ func TestFileTokensWithinBudget(t *testing.T) {
 	}
 }
 
-// TestFileBudget: a session takes blocks from its server, or what is left, and gives back what it does not use.
+// TestFileBudget: a session takes blocks from its server, or what is left, and gives back what it
+// does not use.
 func TestFileBudget(t *testing.T) {
 	server := &countedBudget{left: 150}
 	b := &fileBudget{server: server}

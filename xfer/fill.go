@@ -49,8 +49,8 @@ func (s *source) openShared(t *flow.Turn, e *srcEntry) error {
 	return nil
 }
 
-// openNew opens the entry's file and checks that it is the announced one. A worker that waits for the file's age gives
-// up its turn.
+// openNew opens the entry's file and checks that it is the announced one. A worker that waits for
+// the file's age gives up its turn.
 func (s *source) openNew(t *flow.Turn, e *srcEntry) (*chunker.File, error) {
 	f, err := retryOnEMFILE(s.stop, func() (*chunker.File, error) { return s.tree.Open(e.Path) })
 	if err != nil {
@@ -123,7 +123,8 @@ func (s *source) fill(ctx context.Context, worker int) error {
 	}
 }
 
-// nextFill waits for a slot to fill. If isNear is set, it prefers a near slot. It returns nil when no more slots come.
+// nextFill waits for a slot to fill. If isNear is set, it prefers a near slot. It returns nil when
+// no more slots come.
 func (s *source) nextFill(ctx context.Context, isNear func(*outSlot) bool) (*outSlot, error) {
 	select {
 	case _, more := <-s.jobs.Ready:
@@ -157,9 +158,9 @@ func (b *pieceBuffer) of(n int64) []byte {
 	return (*b)[:n]
 }
 
-// fillChunk reads every extent of a chunk into mem, or into own if only its digest is sent. It calls each with the
-// index of each extent that it has filled, while the extent is in the cache. An error ends the file, not the session. t
-// may be nil.
+// fillChunk reads every extent of a chunk into mem, or into own if only its digest is sent. It
+// calls each with the index of each extent that it has filled, while the extent is in the cache. An
+// error ends the file, not the session. t may be nil.
 func (s *source) fillChunk(t *flow.Turn, c *outChunk, mem []byte, own *pieceBuffer, each func(i int)) {
 	for i := range c.Extents {
 		x, e := &c.Extents[i], c.Of.files[i]
@@ -216,7 +217,8 @@ func (s *source) digestOf(c *outChunk, i int, mem []byte) manifest.Digest {
 	return s.Session.Terms.DigestOf(x, c.Of.files[i].sizeAt(x), mem[x.SlotOff:int64(x.SlotOff)+x.Length])
 }
 
-// digested records the digest of an extent. An extent that is sent again must still have the digest that was committed.
+// digested records the digest of an extent. An extent that is sent again must still have the digest
+// that was committed.
 func (s *source) digested(c *outChunk, i int, d manifest.Digest) {
 	x, e := &c.Extents[i], c.Of.files[i]
 	if c.Again && d != x.Digest {
@@ -226,9 +228,9 @@ func (s *source) digested(c *outChunk, i int, d manifest.Digest) {
 	x.Digest = d
 }
 
-// doneReading runs after the last of several extents of a file was read: it checks that the file has not changed since
-// before the first, reads a file that has grown again, and closes the file. The extent's chunk has not been committed
-// yet.
+// doneReading runs after the last of several extents of a file was read: it checks that the file
+// has not changed since before the first, reads a file that has grown again, and closes the file.
+// The extent's chunk has not been committed yet.
 func (s *source) doneReading(t *flow.Turn, e *srcEntry, x *wire.Extent) {
 	if e.Stream || e.read.Add(x.Length) != e.Size || x.Length == e.Size {
 		return
@@ -273,7 +275,8 @@ func (s *source) readInTurn(t *flow.Turn, e *srcEntry, x *wire.Extent, buf []byt
 	return s.diskSince(t, from), err
 }
 
-// diskSince accounts the disk's time, and takes the turn again if it was given up. Call it with no lock held.
+// diskSince accounts the disk's time, and takes the turn again if it was given up. Call it with no
+// lock held.
 func (s *source) diskSince(t *flow.Turn, from int64) (now int64) {
 	if t == nil || t.Has {
 		return s.Session.Spent(stat.Disk, from)
@@ -283,8 +286,8 @@ func (s *source) diskSince(t *flow.Turn, from int64) (now int64) {
 	return stat.Now()
 }
 
-// readExtent fills buf. It opens, reads, checks and closes a file of one extent. A file of several extents remains
-// open. A worker that waits for the disk gives up its turn.
+// readExtent fills buf. It opens, reads, checks and closes a file of one extent. A file of several
+// extents remains open. A worker that waits for the disk gives up its turn.
 func (s *source) readExtent(t *flow.Turn, e *srcEntry, x *wire.Extent, buf []byte, again bool) error {
 	if e.Stream {
 		return s.stream.readAt(buf, x.Off)
@@ -317,8 +320,9 @@ func (s *source) readExtent(t *flow.Turn, e *srcEntry, x *wire.Extent, buf []byt
 	return e.checkSame(f, x, buf, &s.Session.Terms)
 }
 
-// commitChunk books the digests of a chunk immediately before the chunk is posted, in the order of chunks. It marks the
-// extents of files that must not be published. It may run in the poller, so it opens, reads and digests nothing.
+// commitChunk books the digests of a chunk immediately before the chunk is posted, in the order of
+// chunks. It marks the extents of files that must not be published. It may run in the poller, so it
+// opens, reads and digests nothing.
 func (s *source) commitChunk(c *outChunk) {
 	holes := c.Of.holes
 	for i := range c.Extents {

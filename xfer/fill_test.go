@@ -62,8 +62,8 @@ func testFilesOfAnotherSizeAreNotCopied(t *testing.T, w way) {
 	}
 }
 
-// TestFreshFilesAreReadLater: a file that has just been changed is read only when its times would show every further
-// change.
+// TestFreshFilesAreReadLater: a file that has just been changed is read only when its times would
+// show every further change.
 func TestFreshFilesAreReadLater(t *testing.T) {
 	xfer.OnHost(t)
 	below := t.TempDir()

@@ -14,8 +14,8 @@ type entryFilter struct {
 	rules *filter.Rules // nil: the copy has none, or they have not arrived yet
 	// name is the name of a single source, as in the terms.
 	name string
-	// dirs holds the absolute paths of the sources by their names. A single source is under ".". At a sink, "." is the
-	// destination.
+	// dirs holds the absolute paths of the sources by their names. A single source is under ".". At
+	// a sink, "." is the destination.
 	dirs map[string]string
 
 	// listed says that the first path may be another than the top.
@@ -39,8 +39,9 @@ func newEntryFilter(sources []string, absolute func(string) string) *entryFilter
 	return c
 }
 
-// hidePartials leaves out the directories for partial files within the tree, at both ends, after all other rules, like
-// rsync(1) for --partial-dir. In a directory that is being deleted nothing keeps them.
+// hidePartials leaves out the directories for partial files within the tree, at both ends, after
+// all other rules, like rsync(1) for --partial-dir. In a directory that is being deleted nothing
+// keeps them.
 func (o *Options) hidePartials() {
 	if o.PartialDir == "" || strings.HasPrefix(o.PartialDir, "/") {
 		return
@@ -52,8 +53,8 @@ func (o *Options) hidePartials() {
 	o.Rules = append(slices.Clip(o.Rules), filter.Rule{Pattern: pattern, Perishable: true})
 }
 
-// checkable returns the filter by which the client of a pull can check the server's entries. It is nil if a rule
-// depends on paths in the server's file system.
+// checkable returns the filter by which the client of a pull can check the server's entries. It is
+// nil if a rule depends on paths in the server's file system.
 func (o *Options) checkable(rules *filter.Rules, paths []string) *entryFilter {
 	if rules == nil || slices.ContainsFunc(o.Rules, func(r filter.Rule) bool { return r.Absolute }) {
 		return nil

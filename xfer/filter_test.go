@@ -99,8 +99,8 @@ func testRules(t *testing.T, w way) {
 	}
 }
 
-// TestRulesForSources: how names of several sources are anchored, and that rules which no server would accept are
-// refused before any connection.
+// TestRulesForSources: how names of several sources are anchored, and that rules which no server
+// would accept are refused before any connection.
 func TestRulesForSources(t *testing.T) {
 	w := tcpWay(t)
 	s := serve(t, w)
@@ -126,7 +126,8 @@ func TestRulesForSources(t *testing.T) {
 	}
 }
 
-// TestLists copies the entries of long lists: more than the parts that may be in flight, and than the entries that may.
+// TestLists copies the entries of long lists: more than the parts that may be in flight, and than
+// the entries that may.
 func TestLists(t *testing.T) { over(t, testLists) }
 
 func testLists(t *testing.T, w way) {

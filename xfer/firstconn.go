@@ -26,7 +26,8 @@ type firstConn struct {
 	trust *trust.Session
 	lane  trust.Lane // of conn
 	grant door.Grant
-	// granted holds the connection to the door, which is open until the session ends. It is nil at a server.
+	// granted holds the connection to the door, which is open until the session ends. It is nil at
+	// a server.
 	granted *door.Granted
 }
 
@@ -40,8 +41,9 @@ func (d *firstConn) close() error {
 	return err
 }
 
-// enter makes the session's rail and its first queue pair, over any provider and address of the server. After an error,
-// the caller can try another address. After success, the result owns the grant.
+// enter makes the session's rail and its first queue pair, over any provider and address of the
+// server. After an error, the caller can try another address. After success, the result owns the
+// grant.
 func enter(ctx context.Context, a *door.Granted, p rdma.Provider, device string, addr netip.AddrPort, o *Options) (*firstConn, error) {
 	grant := a.Grant
 	if p.Name() != "tcp" {
@@ -67,12 +69,13 @@ func (o *Options) railConfig(g door.Grant, withGPU bool) rdma.RailConfig {
 	return railConfig(g.QPs, g.Slots, o.ChunkBytes, withGPU, o.ForceImmSend, o.Wire)
 }
 
-// joinLanes makes the further queue pairs that the server granted. Over TCP it makes them in parallel: each takes two
-// round trips or more, and there are many if round trips are long.
+// joinLanes makes the further queue pairs that the server granted. Over TCP it makes them in
+// parallel: each takes two round trips or more, and there are many if round trips are long.
 func joinLanes(ctx context.Context, s *flow.Session, d *firstConn) error {
 	err := joinEach(ctx, s, d)
 	if rejected := new(rdma.RejectedError); errors.As(err, &rejected) || errors.Is(err, rdma.ErrDisconnected) {
-		// A server that has ended the session refuses them: the reason is on its way over the first.
+		// A server that has ended the session refuses them: the reason is on its way over the
+		// first.
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -100,7 +103,8 @@ func joinEach(ctx context.Context, s *flow.Session, d *firstConn) error {
 	return g.Wait()
 }
 
-// joinLane makes a further queue pair. An attempt that was refused because of a crowd has not used up its token.
+// joinLane makes a further queue pair. An attempt that was refused because of a crowd has not used
+// up its token.
 func joinLane(ctx context.Context, s *flow.Session, d *firstConn, i int) error {
 	name := trust.Lane{Rail: d.lane.Rail, QP: uint8(i), Epoch: d.lane.Epoch}
 	var conn rdma.Conn

@@ -19,7 +19,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// launches counts the launches that the fake recorded for large chunks: each has two kernels, like the trial of a ring.
+// launches counts the launches that the fake recorded for large chunks: each has two kernels, like
+// the trial of a ring.
 func launches(t *testing.T, log string) int {
 	t.Helper()
 	told, err := os.ReadFile(log)
@@ -48,8 +49,8 @@ func TestLaunchesForManyChunks(t *testing.T) {
 	}
 }
 
-// Concurrent sessions share launches for their digests, and a session that is cut off meanwhile does not harm the
-// others.
+// Concurrent sessions share launches for their digests, and a session that is cut off meanwhile
+// does not harm the others.
 func TestSessionsShareLaunches(t *testing.T) {
 	const slots, chunks, sessions = 16, 64, 3
 	for name, cut := range map[string]bool{"all come to their end": false, "one is cut off": true} {

@@ -13,16 +13,17 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A file that has grown is read twice, because its stamp no longer shows whether its beginning was overwritten while it
-// was read. The second reading begins when the first one has ended: if both give the same bytes, the file held all of
-// them at one moment between the two. Otherwise the file has changed.
+// A file that has grown is read twice, because its stamp no longer shows whether its beginning was
+// overwritten while it was read. The second reading begins when the first one has ended: if both
+// give the same bytes, the file held all of them at one moment between the two. Otherwise the file
+// has changed.
 
 func errBeginningChanged(path string) error {
 	return fmt.Errorf("%q: %w: it has grown, and its beginning was written to", path, errChangedFile)
 }
 
-// grewTo reports whether a file has become longer. A stamp does not show whether data was only appended or the
-// beginning was also overwritten.
+// grewTo reports whether a file has become longer. A stamp does not show whether data was only
+// appended or the beginning was also overwritten.
 func grewTo(was, now chunker.Stamp) bool {
 	return now.Size > was.Size && now.Inode() == was.Inode()
 }
@@ -81,8 +82,8 @@ func (e *srcEntry) checkSame(f *chunker.File, x *wire.Extent, buf []byte, p *wir
 	return nil
 }
 
-// readAgain reads a file of several extents again, and leaves the root for commitExtent, which compares it with that of
-// all extents. It blocks for the disk.
+// readAgain reads a file of several extents again, and leaves the root for commitExtent, which
+// compares it with that of all extents. It blocks for the disk.
 func (s *source) readAgain(t *flow.Turn, e *srcEntry) error {
 	t.Leave()
 	from := stat.Now()
@@ -95,7 +96,8 @@ func (s *source) readAgain(t *flow.Turn, e *srcEntry) error {
 	return err
 }
 
-// rootNow returns the root of the entry's bytes in the file's present state. It does not read holes.
+// rootNow returns the root of the entry's bytes in the file's present state. It does not read
+// holes.
 func (s *source) rootNow(f *chunker.File, e *srcEntry) (root manifest.Digest, err error) {
 	p := &s.Session.Terms
 	tree, buf := manifest.NewTree(p.Hash), make([]byte, p.PieceBytes)

@@ -14,8 +14,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A further name of a file that has grown since its first name was announced is announced like the first name, if files
-// may grow.
+// A further name of a file that has grown since its first name was announced is announced like the
+// first name, if files may grow.
 func TestNamesOfAGrowingFile(t *testing.T) {
 	OnHost(t)
 	was := chunker.Stamp{Size: 5, MtimeNs: 1, Ino: 7}
@@ -64,7 +64,8 @@ func TestGrownOnlyWhereAgreed(t *testing.T) {
 	}
 }
 
-// What was read of a file that has grown is compared with the file's present content, including holes.
+// What was read of a file that has grown is compared with the file's present content, including
+// holes.
 func TestReadTwice(t *testing.T) {
 	OnHost(t)
 	const piece = 64 << 10
@@ -98,7 +99,8 @@ func TestReadTwice(t *testing.T) {
 	}
 }
 
-// openHoled makes and opens a file that begins with data and continues with a hole. A byte is written at off.
+// openHoled makes and opens a file that begins with data and continues with a hole. A byte is
+// written at off.
 func openHoled(t *testing.T, data []byte, off int64) *chunker.File {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "f")

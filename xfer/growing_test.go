@@ -21,8 +21,9 @@ func appendTo(path, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// If the option is set, a file that has grown between its announcement and its reading is copied at its initial length,
-// with its content at the time of reading. A file that changed otherwise is not copied.
+// If the option is set, a file that has grown between its announcement and its reading is copied at
+// its initial length, with its content at the time of reading. A file that changed otherwise is not
+// copied.
 func TestCopyGrowing(t *testing.T) {
 	xfer.OnHost(t)
 	for _, c := range []struct {
@@ -84,8 +85,8 @@ func TestCopyGrowing(t *testing.T) {
 	}
 }
 
-// A file of many pieces is copied at the length at which it was found, however often it grows while it is read. If its
-// beginning is overwritten meanwhile, it has changed.
+// A file of many pieces is copied at the length at which it was found, however often it grows while
+// it is read. If its beginning is overwritten meanwhile, it has changed.
 func TestCopyGrowingWhileRead(t *testing.T) { over(t, testCopyGrowingWhileRead) }
 
 func testCopyGrowingWhileRead(t *testing.T, w way) {
@@ -98,7 +99,8 @@ func testCopyGrowingWhileRead(t *testing.T, w way) {
 }
 
 func testGrowsWhileRead(t *testing.T, w way, push, written bool) {
-	// It grows when the source's device gets the second chunk: then more than the slots hold is still to be read.
+	// It grows when the source's device gets the second chunk: then more than the slots hold is
+	// still to be read.
 	var src, dst string
 	var posted atomic.Int64
 	appended := make(chan error, 1)

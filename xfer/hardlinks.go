@@ -12,12 +12,13 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A file with several names in the tree is copied once, by the first name in the order of paths. The other names are
-// announced as links to that entry. Each end keeps a table of the files whose names have not all come. Only this table
-// grows with the number of such files, so it is bounded.
+// A file with several names in the tree is copied once, by the first name in the order of paths.
+// The other names are announced as links to that entry. Each end keeps a table of the files whose
+// names have not all come. Only this table grows with the number of such files, so it is bounded.
 
-// maxLinkTableBytes bounds the table. Both ends count the same: for each file linkGroupBytes and the length of the
-// first name. A file for which the table has no room is copied again for every name.
+// maxLinkTableBytes bounds the table. Both ends count the same: for each file linkGroupBytes and
+// the length of the first name. A file for which the table has no room is copied again for every
+// name.
 const (
 	maxLinkTableBytes = 64 << 20
 	linkGroupBytes    = 256
@@ -38,8 +39,8 @@ type linkGroup struct {
 
 	// refused says, in a dry run at the sink, that the first name would not be copied.
 	refused bool
-	// stands says, at the sink, that the first name is kept as the same file. The other names become links to the
-	// existing file.
+	// stands says, at the sink, that the first name is kept as the same file. The other names
+	// become links to the existing file.
 	stands bool
 
 	// The goroutine that settles entries in their order owns these: the outcome of the first name.
@@ -187,7 +188,8 @@ func (k *sink) joinLinks(e *sinkEntry) error {
 	return nil
 }
 
-// bookNames books, at the source, the outcome of a file's first name. The other names use the data of the first.
+// bookNames books, at the source, the outcome of a file's first name. The other names use the data
+// of the first.
 func (e *srcEntry) bookNames(x *wire.Exception) error {
 	g := e.group
 	switch {

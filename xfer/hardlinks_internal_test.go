@@ -24,7 +24,8 @@ func linkEntry(id uint64, path string, n wire.FileNames) *sinkEntry {
 	return e
 }
 
-// A hostile source can link only to a file that it announced with further names, and only as that file.
+// A hostile source can link only to a file that it announced with further names, and only as that
+// file.
 func TestNamesThatAreNone(t *testing.T) {
 	for name, tc := range map[string]struct {
 		flags  uint64
@@ -60,7 +61,8 @@ func TestNamesThatAreNone(t *testing.T) {
 	}
 }
 
-// A sink drops a file after its last name, and a source that never ends one is cut off before the table is too large.
+// A sink drops a file after its last name, and a source that never ends one is cut off before the
+// table is too large.
 func TestNamesAreBounded(t *testing.T) {
 	k := linkSink(wire.FlagHardLinks)
 	for id := range uint64(3) {
@@ -91,8 +93,8 @@ type stableNumbers struct{}
 func (stableNumbers) AreOneFile(_, _ string, _ uint64) bool    { return true }
 func (stableNumbers) NumbersMayChange(_ string, _ uint64) bool { return false }
 
-// A source announces names as the sink expects them, and copies again a file for which the table has no room, or that
-// is no longer the same file.
+// A source announces names as the sink expects them, and copies again a file for which the table
+// has no room, or that is no longer the same file.
 func TestJoinNames(t *testing.T) {
 	table := linkTable{tree: stableNumbers{}}
 	k := linkSink(wire.FlagHardLinks)

@@ -10,15 +10,16 @@ import (
 	"gdrcp/xfer"
 )
 
-// Each name of a file is kept, or not, depending on what exists by that name. Names that are not kept become links to a
-// file that is kept as the same, as with rsync. If the file is kept for another reason, they fail: rsync sends them the
-// file, but here data is sent by the first name only.
+// Each name of a file is kept, or not, depending on what exists by that name. Names that are not
+// kept become links to a file that is kept as the same, as with rsync. If the file is kept for
+// another reason, they fail: rsync sends them the file, but here data is sent by the first name
+// only.
 func TestHardLinksOfWhatIsKept(t *testing.T) { over(t, testHardLinksOfWhatIsKept) }
 
 func testHardLinksOfWhatIsKept(t *testing.T, w way) {
 	xfer.OnHost(t)
 	then := time.Unix(1_500_000_000, 0)
-	// What the destination has of a/x and a/y, which are the same file, by cases.
+	// The state of a/x and a/y, which are the same file, at the destination, by cases.
 	const none, older, same, newer = 0, 1, 2, 3
 	type outcomes = [2]xfer.Outcome
 	const copied, kept, failed = xfer.Copied, xfer.Kept, xfer.Failed

@@ -11,8 +11,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// TestUnstableNumbers: on a file system that numbers files anew, or each path by itself, no file
-// becomes another name of a different one, and the user learns that hard links may be lost.
+// TestUnstableNumbers: on a file system that changes inode numbers, or numbers each path by itself,
+// no file becomes another name of a different one, and the user learns that hard links may be lost.
 func TestUnstableNumbers(t *testing.T) {
 	then := time.Unix(1_500_000_000, 0)
 	two := func(below, elsewhere string) error {

@@ -54,8 +54,8 @@ func (s *served) lastEnd(t testing.TB, n int) xfer.SessionEnd {
 	return xfer.SessionEnd{}
 }
 
-// endOf waits for the session of that kind and path to end. Earlier ones may end later: a server has some work left
-// when its client is gone.
+// endOf waits for the session of that kind and path to end. Earlier ones may end later: a server
+// has some work left when its client is gone.
 func (s *served) endOf(t testing.TB, what, path string) xfer.SessionEnd {
 	t.Helper()
 	for n := 1; ; n++ {
@@ -78,8 +78,8 @@ type way struct {
 	slow time.Duration
 }
 
-// leavesOut skips cases other than the named ones over an emulated device, where copies are slow, unless all are
-// wanted.
+// leavesOut skips cases other than the named ones over an emulated device, where copies are slow,
+// unless all are wanted.
 func (w way) leavesOut(name string, but ...string) bool {
 	return w.slow > 1 && os.Getenv("GDRCP_TEST_FULL") != "1" && !slices.Contains(but, name)
 }
@@ -103,8 +103,8 @@ func (w way) timeouts() xfer.Timeouts {
 	return xfer.Timeouts{Handshake: rdmatest.Stretch(5 * w.slow * time.Second), Heartbeat: 200 * time.Millisecond, Silence: rdmatest.Stretch(max(5*time.Second, w.slow*time.Second)), Linger: w.slow * time.Second}
 }
 
-// ways lists the devices that GDRCP_TEST_RDMA names as device=address,…, as in the bed, or else tcp, because the host
-// is tested there.
+// ways lists the devices that GDRCP_TEST_RDMA names as device=address,…, as in the bed, or else
+// tcp, because the host is tested there.
 func ways(t testing.TB) (all []way) {
 	list := os.Getenv("GDRCP_TEST_RDMA")
 	if list == "" {
@@ -126,8 +126,8 @@ func tcpWay(t testing.TB) way {
 	return way{"tcp", tcp.New(), netip.MustParseAddr("127.0.0.1"), 1}
 }
 
-// over runs a test on every way. Of several devices, which are emulated, it uses the one that the seed picks, or none,
-// unless all combinations are wanted.
+// over runs a test on every way. Of several devices, which are emulated, it uses the one that the
+// seed picks, or none, unless all combinations are wanted.
 func over(t *testing.T, test func(t *testing.T, w way)) {
 	all := ways(t)
 	if os.Getenv("GDRCP_TEST_FULL") != "1" {
@@ -184,8 +184,9 @@ func serve(t testing.TB, w way, change ...func(*xfer.ServerConfig)) *served {
 	return s
 }
 
-// randomBytes returns different bytes with each call. They do not come from the kernel, which on an emulated machine
-// takes up to 10 s for 20 MiB, nor from Go code, which the race detector makes slow.
+// randomBytes returns different bytes with each call. They do not come from the kernel, which on an
+// emulated machine takes up to 10 s for 20 MiB, nor from Go code, which the race detector makes
+// slow.
 func randomBytes(t testing.TB, n int) []byte {
 	t.Helper()
 	var seed [2 * aes.BlockSize]byte
@@ -274,7 +275,8 @@ func sameTree(t testing.TB, a, b string) {
 	}
 }
 
-// sameFile compares two files through buffers: memory for whole files costs the race detector more than anything else.
+// sameFile compares two files through buffers: memory for whole files costs the race detector more
+// than anything else.
 func sameFile(t testing.TB, a, b string, buffers *[2][64 << 10]byte) bool {
 	t.Helper()
 	var open [2]*os.File
@@ -302,7 +304,8 @@ func sameFile(t testing.TB, a, b string, buffers *[2][64 << 10]byte) bool {
 	}
 }
 
-// onlyPartials fails the test if a copy that was cut off left anything but partial files with their journals.
+// onlyPartials fails the test if a copy that was cut off left anything but partial files with their
+// journals.
 func onlyPartials(t testing.TB, dir string) {
 	t.Helper()
 	partials := 0
@@ -348,8 +351,8 @@ func isHeader(p rdmatest.Posted) bool { return p.WR.Op == rdma.OpWrite }
 
 func isPayload(p rdmatest.Posted) bool { return p.WR.Op == rdma.OpWriteImm && p.WR.Len > 0 }
 
-// some damages the third, sixth and ninth of those that match: fewer times than a chunk is sent again, whichever they
-// hit.
+// some damages the third, sixth and ninth of those that match: fewer times than a chunk is sent
+// again, whichever they hit.
 func some(match func(rdmatest.Posted) bool) func(rdmatest.Posted) (int, bool) {
 	var seen atomic.Int64
 	return func(p rdmatest.Posted) (int, bool) {

@@ -10,7 +10,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// A copy that has stopped does not wait until a silent rail counts as lost: here that would take half a minute.
+// A copy that has stopped does not wait until a silent rail counts as lost: here that would take
+// half a minute.
 func TestSilentRailHoldsUpNoCopy(t *testing.T) {
 	t.Parallel()
 	w := tcpWay(t)

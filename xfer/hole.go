@@ -15,14 +15,14 @@ type pieceRun struct {
 const (
 	// maxHoleRun bounds the pieces of a hole in one extent.
 	maxHoleRun = 1 << 16
-	// maxHashedPieces and maxHashedBytes bound how much of the holes of one chunk must be hashed as data: a header of a
-	// few bytes must not cost the sink seconds.
+	// maxHashedPieces and maxHashedBytes bound how much of the holes of one chunk must be hashed as
+	// data: a header of a few bytes must not cost the sink seconds.
 	maxHashedPieces = 64
 	maxHashedBytes  = 64 << 20
 )
 
-// maxHashedHolePieces is how many pieces of a chunk's holes may have to be hashed as data. It is at least one, of any
-// size.
+// maxHashedHolePieces is how many pieces of a chunk's holes may have to be hashed as data. It is at
+// least one, of any size.
 func maxHashedHolePieces(p *wire.Terms) int64 {
 	return min(maxHashedPieces, max(1, maxHashedBytes/p.PieceBytes))
 }

@@ -15,7 +15,8 @@ func holeAt(off, length int64) wire.Extent {
 	return wire.Extent{Off: off, Length: length, Flags: wire.ExtHole}
 }
 
-// The digests of a hole are those of its zeros, in as many runs as the source expects when it commits them.
+// The digests of a hole are those of its zeros, in as many runs as the source expects when it
+// commits them.
 func TestHoleDigests(t *testing.T) {
 	const piece = manifest.MinPieceBytes
 	for _, a := range []manifest.Algorithm{manifest.XXH3, manifest.BLAKE3, manifest.CRC32C, manifest.SHA256} {

@@ -14,8 +14,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// Holes of many files share chunks as far as their digests are cheap. Their bytes are not sent, so this has nothing to
-// do with devices.
+// Holes of many files share chunks as far as their digests are cheap. Their bytes are not sent, so
+// this has nothing to do with devices.
 func TestSparseFiles(t *testing.T) {
 	w := tcpWay(t)
 	for _, a := range []manifest.Algorithm{manifest.XXH3, manifest.BLAKE3} {
@@ -49,8 +49,8 @@ func TestSparseFiles(t *testing.T) {
 	}
 }
 
-// TestHolesOfFilesThatStand: a sparse file takes no more room than its data even if it replaces an existing file,
-// whatever that contains.
+// TestHolesOfFilesThatStand: a sparse file takes no more room than its data even if it replaces an
+// existing file, whatever that contains.
 func TestHolesOfFilesThatStand(t *testing.T) {
 	const mib, island = 1 << 20, 8 << 10
 	w := tcpWay(t)

@@ -68,8 +68,8 @@ func TestHostileSinkOfComparisons(t *testing.T) {
 	}
 }
 
-// A hostile source cannot send digests of pieces that are not compared, nor bytes of those that are, nor make a sink
-// read more for a chunk than a chunk may stand for.
+// A hostile source cannot send digests of pieces that are not compared, nor bytes of those that
+// are, nor make a sink read more for a chunk than a chunk may stand for.
 func TestHostileSourceOfComparisons(t *testing.T) {
 	OnHost(t)
 	const size = 20 << 20
@@ -149,7 +149,8 @@ func TestHostileSourceOfComparisons(t *testing.T) {
 	}
 }
 
-// A hostile source cannot send data that was not requested: the sink may still be about to report what it has of it.
+// A hostile source cannot send data that was not requested: the sink may still be about to report
+// what it has of it.
 func TestHostileSourceBeforeThePlan(t *testing.T) {
 	OnHost(t)
 	old := make([]byte, 2<<20)
@@ -181,8 +182,8 @@ func TestHostileSourceBeforeThePlan(t *testing.T) {
 	wantCutOff(t, err, ends)
 }
 
-// A source that claims the digests of the existing file, and has other roots at the end, does not pass for verified.
-// The bytes that it wants to change come under the digest that it claimed first.
+// A source that claims the digests of the existing file, and has other roots at the end, does not
+// pass for verified. The bytes that it wants to change come under the digest that it claimed first.
 func TestHostileSourceClaimsAnotherDigest(t *testing.T) {
 	OnHost(t)
 	old := make([]byte, 2<<20)
@@ -236,8 +237,8 @@ func TestHostileSourceClaimsAnotherDigest(t *testing.T) {
 	}
 }
 
-// A piece that is requested again comes as a piece, a hole as that hole. Otherwise a source could send a hole instead,
-// and zeros would pass for what it claimed.
+// A piece that is requested again comes as a piece, a hole as that hole. Otherwise a source could
+// send a hole instead, and zeros would pass for what it claimed.
 func TestHostileSourceSwapsAPieceForAHole(t *testing.T) {
 	OnHost(t)
 	const piece = 1 << 20

@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// hostileServing answers one client by hand: a welcome with a name of its own choice, and then say's messages as the
-// source.
+// hostileServing answers one client by hand: a welcome with a name of its own choice, and then
+// say's messages as the source.
 func hostileServing(t *testing.T, name string, say func(ctx context.Context, p *puppet) error) Endpoint {
 	t.Helper()
 	return hostileWelcoming(t, func(h *wire.Hello) []byte {
@@ -66,8 +66,8 @@ func (w hostileWay) welcoming(t *testing.T, welcome func(h *wire.Hello) []byte, 
 	return w.endpoint(addr)
 }
 
-// welcomed serves a session of one queue pair by hand. Its own errors belong to the test; how the session ends is for
-// the client to report.
+// welcomed serves a session of one queue pair by hand. Its own errors belong to the test; how the
+// session ends is for the client to report.
 func (w hostileWay) welcomed(p rdma.Provider, req rdma.Request, host *door.Session, l trust.Lane, welcome func(h *wire.Hello) []byte, say func(ctx context.Context, p *puppet) error) error {
 	rail, err := p.Open(req.Device(), railConfig(1, hostileSlots, host.ChunkBytes, false, false, rdma.Wire{}))
 	if err != nil {
@@ -117,8 +117,8 @@ func welcomeBy(ctx context.Context, s *flow.Session, welcome func(h *wire.Hello)
 	})
 }
 
-// A server chooses what a pull reads, but not what it writes: whatever it announces, only the requested entries appear
-// at the destination.
+// A server chooses what a pull reads, but not what it writes: whatever it announces, only the
+// requested entries appear at the destination.
 func TestHostileServer(t *testing.T) {
 	OnHost(t)
 	data := []byte("evil")

@@ -35,8 +35,8 @@ func fakeGPU(t *testing.T) GPUs {
 	return func() (*gpu.Driver, error) { return driver, nil }
 }
 
-// False claims of a hostile source about chunks in GPU memory end its session and publish nothing. The GPU is not asked
-// to digest them.
+// False claims of a hostile source about chunks in GPU memory end its session and publish nothing.
+// The GPU is not asked to digest them.
 func TestHostileSourceOfGPUSlots(t *testing.T) {
 	OnHost(t)
 	gputest.Use(t, "strict")

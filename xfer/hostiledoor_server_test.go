@@ -16,8 +16,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// speakingDoor is a server of the tests' own that has a key, or claims to have one, and sends its own messages after
-// its preface.
+// speakingDoor is a server of the tests' own that has a key, or claims to have one, and sends its
+// own messages after its preface.
 func speakingDoor(t *testing.T, w hostileWay, say func(ctx context.Context, d *door.Conn, opening []byte) error) netip.AddrPort {
 	t.Helper()
 	l, err := w.provider.Listen(netip.AddrPortFrom(w.addr, 0), rdma.Wire{})
@@ -66,8 +66,8 @@ func answers(ctx context.Context, d *door.Conn, opening []byte) error {
 	return d.Post(ctx, answer)
 }
 
-// A client goes no further than the door of a server that does not prove the key, or that sends what the protocol does
-// not allow.
+// A client goes no further than the door of a server that does not prove the key, or that sends
+// what the protocol does not allow.
 func TestHostileDoorOfAServer(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	overHostile(t, testHostileDoorOfAServer)

@@ -64,8 +64,8 @@ func (c *caught) proves(ctx context.Context) error {
 	return nil
 }
 
-// Nobody passes the door without a proof: a recording, a guess or half a handshake ends there, without a session and
-// without information.
+// Nobody passes the door without a proof: a recording, a guess or half a handshake ends there,
+// without a session and without information.
 func TestHostileDoor(t *testing.T) { overHostile(t, testHostileDoor) }
 
 func testHostileDoor(t *testing.T, w hostileWay) {
@@ -198,8 +198,8 @@ func testHostileDoor(t *testing.T, w hostileWay) {
 	}
 }
 
-// A client's messages, recorded and sent again unchanged, get no session: neither from the same server, nor from one
-// that receives them for the first time.
+// A client's messages, recorded and sent again unchanged, get no session: neither from the same
+// server, nor from one that receives them for the first time.
 func TestReplayedHandshake(t *testing.T) { overHostile(t, testReplayedHandshake) }
 
 func testReplayedHandshake(t *testing.T, w hostileWay) {

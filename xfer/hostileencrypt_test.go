@@ -14,7 +14,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// If chunks are encrypted, a chunk in the clear, or one sealed for another place or with other keys, is not accepted.
+// If chunks are encrypted, a chunk in the clear, or one sealed for another place or with other
+// keys, is not accepted.
 func TestHostileEncryption(t *testing.T) { overHostile(t, testHostileEncryption) }
 
 func testHostileEncryption(t *testing.T, w hostileWay) {

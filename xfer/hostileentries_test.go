@@ -69,8 +69,8 @@ func (l *counter) Fast(f *wire.Frame) (bool, error) {
 	return true, err
 }
 
-// Any number of entries that arrive as fast as they can, and that all fail immediately, take no more memory than their
-// window.
+// Any number of entries that arrive as fast as they can, and that all fail immediately, take no
+// more memory than their window.
 func TestHostileMillionEntries(t *testing.T) {
 	OnHost(t)
 	n := uint64(100_000)

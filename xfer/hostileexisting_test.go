@@ -37,7 +37,8 @@ func beyond(path string) wire.AnnouncedEntry {
 	return e
 }
 
-// Whatever a hostile source does when the destination decides, its session ends, and kept files are unchanged.
+// Whatever a hostile source does when the destination decides, its session ends, and kept files are
+// unchanged.
 func TestHostileSourceWhereThingsAreKept(t *testing.T) {
 	OnHost(t)
 	data := bytes.Repeat([]byte("evil"), 100)
@@ -178,8 +179,8 @@ func TestHostileSinkWhereThingsAreKept(t *testing.T) {
 	}
 }
 
-// A source that could not read what it has announced may have lost more than that: as with rsync nothing is deleted,
-// and the sink reports that.
+// A source that could not read what it has announced may have lost more than that: as with rsync
+// nothing is deleted, and the sink reports that.
 func TestNothingDeletedAfterAnErrorOfReading(t *testing.T) {
 	OnHost(t)
 	for _, tc := range []struct {

@@ -26,7 +26,8 @@ func handTree() []wire.AnnouncedEntry {
 
 var handData = bytes.Repeat([]byte("by hand "), 700)
 
-// spoilt is one damaged message of a conversation by hand. Its number selects one of all the ways to damage it.
+// spoilt is one damaged message of a conversation by hand. Its number selects one of all the ways
+// to damage it.
 type spoilt struct {
 	what  string
 	which int
@@ -118,8 +119,8 @@ func headerParts(b []byte) []part {
 	return append(ps, part{name: "checksum", bits: 64, v: binary.LittleEndian.Uint64(b[n:])})
 }
 
-// converse runs a whole push by hand with a server, with the damaged message, until the server has sent everything or
-// ends it.
+// converse runs a whole push by hand with a server, with the damaged message, until the server has
+// sent everything or ends it.
 func converse(t *testing.T, w hostileWay, ep Endpoint, o *Options, sp *spoilt) error {
 	t.Helper()
 	h, err := o.hello(wire.ModePush)
@@ -181,9 +182,9 @@ func rightly(t *testing.T, w hostileWay) map[string][]byte {
 	return all
 }
 
-// Every field of every message of a client that is a source, and of the chunk's header, is set to 0, 1, a neighbour of
-// its value and the ends of its range, cut, left out and doubled: the session ends, with an error or with the right
-// bytes, and nothing is written outside the destination.
+// Every field of every message of a client that is a source, and of the chunk's header, is set to
+// 0, 1, a neighbour of its value and the ends of its range, cut, left out and doubled: the session
+// ends, with an error or with the right bytes, and nothing is written outside the destination.
 func TestHostileFields(t *testing.T) { overHostile(t, testHostileFields) }
 
 func testHostileFields(t *testing.T, w hostileWay) {
@@ -231,9 +232,9 @@ func testHostileFields(t *testing.T, w hostileWay) {
 	t.Logf("%d of %d", (len(order)+step-1)/step, len(order))
 }
 
-// harmless reports whether a session may end well in spite of the damage: a request that can be met, text that is only
-// for people, fields that may be left out, and bytes after the end of a header or, without encryption, of the seal's
-// number.
+// harmless reports whether a session may end well in spite of the damage: a request that can be
+// met, text that is only for people, fields that may be left out, and bytes after the end of a
+// header or, without encryption, of the seal's number.
 func harmless(name string) bool {
 	for _, prefix := range []string{
 		"hello: field 0x88", "hello: field 0x89", "hello: tag of field 0x88", "hello: tag of field 0x89", "hello: without tag of field 0x88",

@@ -24,8 +24,8 @@ func namesOf(n int) []wire.AnnouncedEntry {
 	return []wire.AnnouncedEntry{first, second}
 }
 
-// hostileNames runs talk as a source of hard links that has announced two names of a file, against a server that has
-// another file under the first of them.
+// hostileNames runs talk as a source of hard links that has announced two names of a file, against
+// a server that has another file under the first of them.
 func hostileNames(t *testing.T, talk func(ctx context.Context, p *puppet) error) (root string, end SessionEnd, err error) {
 	t.Helper()
 	root, addr, ends := hostileServer(t)

@@ -56,8 +56,8 @@ func (b *books) balanced(t *testing.T, v *Server) {
 	}
 }
 
-// A ping whose numbers are out of range takes no memory of others and adds none to the server: it is refused, and the
-// next client is served as before.
+// A ping whose numbers are out of range takes no memory of others and adds none to the server: it
+// is refused, and the next client is served as before.
 func TestHostilePing(t *testing.T) { overHostile(t, testHostilePing) }
 
 func testHostilePing(t *testing.T, w hostileWay) {
@@ -174,8 +174,9 @@ func helloOf(t *testing.T, w hostileWay, m wire.Mode) *wire.Hello {
 	return h
 }
 
-// mayBe reports whether a field of a hello may differ or be missing: the client's choices, unless its connection was
-// sized for them. A tag that is changed is a field that is missing. In a bench only the digest may differ.
+// mayBe reports whether a field of a hello may differ or be missing: the client's choices, unless
+// its connection was sized for them. A tag that is changed is a field that is missing. In a bench
+// only the digest may differ.
 func mayBe(m wire.Mode, name string) bool {
 	fields := []string{"field 0x85 2", "field 0x85 3", "field 0x85 4"}
 	switch m {
@@ -195,8 +196,9 @@ func mayBe(m wire.Mode, name string) bool {
 	return false
 }
 
-// Every field of a hello of every mode is set to 0, 1, a neighbour of its value and the ends of its range, cut, left
-// out and doubled: the server ends the session, or the request can be met; and nothing remains booked.
+// Every field of a hello of every mode is set to 0, 1, a neighbour of its value and the ends of its
+// range, cut, left out and doubled: the server ends the session, or the request can be met; and
+// nothing remains booked.
 func TestHostileHellos(t *testing.T) { overHostile(t, testHostileHellos) }
 
 func testHostileHellos(t *testing.T, w hostileWay) {
@@ -228,7 +230,8 @@ func testHostileHellos(t *testing.T, w hostileWay) {
 	}
 }
 
-// sayHello is a client that sends body as its hello, and ends with the result of granted if the answer is a welcome.
+// sayHello is a client that sends body as its hello, and ends with the result of granted if the
+// answer is a welcome.
 func sayHello(t *testing.T, w hostileWay, addr netip.AddrPort, body []byte, granted func() error) error {
 	t.Helper()
 	o := w.options()
@@ -246,15 +249,16 @@ func sayHello(t *testing.T, w hostileWay, addr netip.AddrPort, body []byte, gran
 	return errors.Join(err, d.close())
 }
 
-// sameHello reports whether a message is equivalent to the hello in another encoding: without a field that is 0.
+// sameHello reports whether a message is equivalent to the hello in another encoding: without a
+// field that is 0.
 func sameHello(t *testing.T, w hostileWay, m wire.Mode, body []byte) bool {
 	t.Helper()
 	h, err := wire.DecodeHello(body)
 	return err == nil && reflect.DeepEqual(&h, helloOf(t, w, m))
 }
 
-// Every field of a welcome likewise, in every mode: the client accepts none that grants something else than it asked
-// for.
+// Every field of a welcome likewise, in every mode: the client accepts none that grants something
+// else than it asked for.
 func TestHostileWelcomes(t *testing.T) {
 	OnHost(t)
 	step := 5

@@ -20,7 +20,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// openings counts the rails that a server opens: those of doors, and those of sessions, which are larger.
+// openings counts the rails that a server opens: those of doors, and those of sessions, which are
+// larger.
 type openings struct {
 	rdma.Provider
 	doors, rails atomic.Int64
@@ -44,7 +45,8 @@ type intruder struct {
 	ends  chan SessionEnd
 	// tokens counts the good ones of first queue pairs.
 	tokens atomic.Int64
-	// sessions is the number of the server's sessions, including those that are granted and not begun.
+	// sessions is the number of the server's sessions, including those that are granted and not
+	// begun.
 	sessions atomic.Int64
 }
 
@@ -86,8 +88,8 @@ func (i *intruder) entered(a *door.Granted) *firstConn {
 	return d
 }
 
-// join asks to become a queue pair, on a rail of its own, which remains to the test's end: a session ends with the
-// first of its queue pairs.
+// join asks to become a queue pair, on a rail of its own, which remains to the test's end: a
+// session ends with the first of its queue pairs.
 func (i *intruder) join(id [16]byte, l trust.Lane, token [trust.TokenBytes]byte) error {
 	i.Helper()
 	rail, err := i.w.provider.Open(i.w.device(i.T, i.addr), railConfig(1, hostileSlots, MinChunkBytes, false, false, rdma.Wire{}))
@@ -100,7 +102,8 @@ func (i *intruder) join(id [16]byte, l trust.Lane, token [trust.TokenBytes]byte)
 	return err
 }
 
-// joinNext is join immediately after the first queue pair, which the server may still be about to add.
+// joinNext is join immediately after the first queue pair, which the server may still be about to
+// add.
 func (i *intruder) joinNext(id [16]byte, l trust.Lane, token [trust.TokenBytes]byte) (err error) {
 	i.Helper()
 	for end := i.patience(); time.Now().Before(end); time.Sleep(i.w.slow * 10 * time.Millisecond) {
@@ -116,7 +119,8 @@ func (i *intruder) patience() time.Time {
 	return time.Now().Add(rdmatest.Stretch(i.w.slow * 5 * time.Second))
 }
 
-// A token admits one queue pair, once, while its session lives. Anything else is refused, and costs the server no rail.
+// A token admits one queue pair, once, while its session lives. Anything else is refused, and costs
+// the server no rail.
 func TestHostileJoins(t *testing.T) { overHostile(t, testHostileJoins) }
 
 func testHostileJoins(t *testing.T, w hostileWay) {
@@ -235,8 +239,8 @@ func testHostileJoins(t *testing.T, w hostileWay) {
 	}
 }
 
-// A client that is about to make a link when its copy ends has done nothing wrong: the server refuses the link, and
-// reports nothing.
+// A client that is about to make a link when its copy ends has done nothing wrong: the server
+// refuses the link, and reports nothing.
 func TestJoinBehindTheEndIsNotTold(t *testing.T) {
 	i := newIntruder(t, byTCP())
 	a, l := i.granted(2), trust.Lane{Rail: 1, Epoch: 2}
@@ -277,8 +281,8 @@ func testRailsAreMadeForTokens(t *testing.T, w hostileWay) {
 	}
 }
 
-// A queue pair may join before its session has received the hello, and no more of them than were granted, whatever that
-// hello contains.
+// A queue pair may join before its session has received the hello, and no more of them than were
+// granted, whatever that hello contains.
 func TestJoinsBeforeTheHello(t *testing.T) { overHostile(t, testJoinsBeforeTheHello) }
 
 func testJoinsBeforeTheHello(t *testing.T, w hostileWay) {
@@ -322,8 +326,8 @@ func testJoinsBeforeTheHello(t *testing.T, w hostileWay) {
 	}
 }
 
-// A link that a client makes before its hello is not reported. The race detector checks the rest: only the hello
-// settles to whom a session reports.
+// A link that a client makes before its hello is not reported. The race detector checks the rest:
+// only the hello settles to whom a session reports.
 func TestLinkBeforeTheHello(t *testing.T) {
 	i := newIntruder(t, byTCP())
 	a, second, l := i.granted(2), trust.Lane{QP: 1}, trust.Lane{Rail: 1, QP: 1, Epoch: 2}
@@ -352,8 +356,8 @@ func TestLinkBeforeTheHello(t *testing.T) {
 	}
 }
 
-// The only session of a key, with the smallest ring, cannot take by further links the memory that is left for another
-// key.
+// The only session of a key, with the smallest ring, cannot take by further links the memory that
+// is left for another key.
 func TestLinksLeaveMemoryToOtherKeys(t *testing.T) {
 	OnHost(t)
 	w := byTCP()

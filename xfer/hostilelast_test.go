@@ -12,8 +12,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A client that never acknowledges what it has read, so that no last message can be sent to it, and then disconnects,
-// does not hold its session for ever.
+// A client that never acknowledges what it has read, so that no last message can be sent to it, and
+// then disconnects, does not hold its session for ever.
 func TestHostileClientLeavesNoRoomForTheLastMessage(t *testing.T) {
 	OnHost(t)
 	_, addr, ends := hostileServer(t)

@@ -41,8 +41,8 @@ type mutant struct {
 	body []byte
 }
 
-// mutants returns copies of a message with each of its fields in turn at 0, 1, a neighbour of its value, and the ends
-// of all ranges; and cut, and with a byte more.
+// mutants returns copies of a message with each of its fields in turn at 0, 1, a neighbour of its
+// value, and the ends of all ranges; and cut, and with a byte more.
 func mutants(ps []part) (out []mutant) {
 	whole := encodeParts(ps)
 	for i, p := range ps {
@@ -106,7 +106,8 @@ func fieldParts(b []byte, texts ...byte) (ps []part) {
 	}
 }
 
-// fixedParts splits a message of fields of fixed widths. A negative width is for bytes that remain unchanged.
+// fixedParts splits a message of fields of fixed widths. A negative width is for bytes that remain
+// unchanged.
 func fixedParts(b []byte, bits ...int) (ps []part) {
 	for i, n := range bits {
 		name := fmt.Sprintf("field %d", i)

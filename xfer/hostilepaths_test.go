@@ -39,8 +39,8 @@ func swapping(t *testing.T, dir, outside string) (stop func()) {
 	})
 }
 
-// While a directory of what is served is swapped for a link that leaves it, a push writes nothing outside, and a pull
-// reads nothing from there, whatever name the client asks for.
+// While a directory of what is served is swapped for a link that leaves it, a push writes nothing
+// outside, and a pull reads nothing from there, whatever name the client asks for.
 func TestSwappedWhileServed(t *testing.T) {
 	OnHost(t)
 	root, addr, _ := hostileServer(t)

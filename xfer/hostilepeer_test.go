@@ -39,8 +39,8 @@ func hostileHello(t *testing.T, addr netip.AddrPort, m wire.Mode, path string, c
 
 func asIs(*wire.Hello) {}
 
-// wantCutOff fails the test unless the server has ended a hostile client's session, which ended with err here, because
-// of its messages.
+// wantCutOff fails the test unless the server has ended a hostile client's session, which ended
+// with err here, because of its messages.
 func wantCutOff(t *testing.T, err error, ends <-chan SessionEnd) {
 	t.Helper()
 	if err == nil {
@@ -51,8 +51,8 @@ func wantCutOff(t *testing.T, err error, ends <-chan SessionEnd) {
 	}
 }
 
-// hostileSink pulls from a server by TCP, and after the first entries sends messages that no honest sink sends. It
-// fails the test unless the server ends the conversation.
+// hostileSink pulls from a server by TCP, and after the first entries sends messages that no honest
+// sink sends. It fails the test unless the server ends the conversation.
 func hostileSink(t *testing.T, addr netip.AddrPort, change func(*wire.Hello), say []message) {
 	t.Helper()
 	err := hostileHello(t, addr, wire.ModePull, "/", change, func(ctx context.Context, s *flow.Session) error {
@@ -71,7 +71,8 @@ func hostileSink(t *testing.T, addr netip.AddrPort, change func(*wire.Hello), sa
 	}
 }
 
-// talk runs a conversation as the client of a session, after its hello, as changed by change, was answered.
+// talk runs a conversation as the client of a session, after its hello, as changed by change, was
+// answered.
 func (w hostileWay) talk(t *testing.T, addr netip.AddrPort, m wire.Mode, path string, change func(*wire.Hello), talk func(ctx context.Context, s *flow.Session) error) error {
 	t.Helper()
 	o := w.options()
@@ -164,8 +165,8 @@ func (p *puppet) send(h *wire.ChunkHeader, payload []byte) error {
 	return err
 }
 
-// sealedChunk writes chunk 0 to a slot, encrypted for place by seals, or unencrypted if these are nil, with its tag
-// changed by spoil.
+// sealedChunk writes chunk 0 to a slot, encrypted for place by seals, or unencrypted if these are
+// nil, with its tag changed by spoil.
 func (p *puppet) sealedChunk(slot int, place trust.HeaderPlace, seals *trust.Chunks, spoil byte) error {
 	x := whole(1, handData)
 	n := len(handData)
@@ -195,8 +196,9 @@ func (p *puppet) sealedChunk(slot int, place trust.HeaderPlace, seals *trust.Chu
 	return err
 }
 
-// whatBecame waits until the only chunk's slot has come back, and reports whether the chunk was accepted. With settled
-// it also waits for the end of its file, which is entry 1: results of the directory before it may arrive alone.
+// whatBecame waits until the only chunk's slot has come back, and reports whether the chunk was
+// accepted. With settled it also waits for the end of its file, which is entry 1: results of the
+// directory before it may arrive alone.
 func (p *puppet) whatBecame(ctx context.Context, settled bool) (back, taken bool, err error) {
 	var upto uint64
 	for err == nil && (!back || settled && upto < 2) {

@@ -12,8 +12,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// spoiler is a source whose chunks arrive damaged. Each has as many pieces of a file as a chunk may have, all at the
-// same place in the payload.
+// spoiler is a source whose chunks arrive damaged. Each has as many pieces of a file as a chunk may
+// have, all at the same place in the payload.
 type spoiler struct {
 	*puppet
 	sent uint64 // chunks, through slot 0 alone
@@ -67,8 +67,8 @@ func (s *spoiler) spoilt(ctx context.Context, entry uint64, from, upto int) erro
 	return nil
 }
 
-// A source that sends all of a file damaged, and nothing of it again, fills no memory with requests: the sink keeps no
-// more of them than an honest source leaves unsent.
+// A source that sends all of a file damaged, and nothing of it again, fills no memory with
+// requests: the sink keeps no more of them than an honest source leaves unsent.
 func TestHostileSourceOfDamage(t *testing.T) {
 	OnHost(t)
 	const most = 2*hostileSlots + 1 // chunks

@@ -16,8 +16,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A peer can write to a slot at any time. If a manifest says what arrived, the bytes of the file are those that were
-// digested, whatever the peer writes meanwhile.
+// A peer can write to a slot at any time. If a manifest says what arrived, the bytes of the file
+// are those that were digested, whatever the peer writes meanwhile.
 func TestRewrittenSlots(t *testing.T) {
 	overHostile(t, func(t *testing.T, w hostileWay) {
 		w.rewriteSlots(t, Client{TCP: w.provider, Verbs: w.provider}, Options{})
@@ -80,12 +80,14 @@ func (w hostileWay) rewriteSlots(t *testing.T, c Client, o Options) {
 // rewriter is a source of one file in one chunk.
 type rewriter struct {
 	honest, other []byte
-	// after is the delay from sending the chunk to rewriting it. A rewriter that spares the chunk leaves it unchanged.
+	// after is the delay from sending the chunk to rewriting it. A rewriter that spares the chunk
+	// leaves it unchanged.
 	after  time.Duration
 	spares bool
 }
 
-// serve sends the chunk and rewrites it, until the sink has settled the file or requests the chunk again.
+// serve sends the chunk and rewrites it, until the sink has settled the file or requests the chunk
+// again.
 func (r *rewriter) serve(ctx context.Context, p *puppet) error {
 	size := int64(len(r.honest))
 	if err := p.announce(ctx, fileOf(len(r.honest))); err != nil {

@@ -32,8 +32,8 @@ func (k *taker) Immediate(*link.Link, uint32) error {
 	return nil
 }
 
-// sinkMessages are the messages that a sink may send to a source that has two files in one chunk, and when: before its
-// ring, or after the chunk has arrived.
+// sinkMessages are the messages that a sink may send to a source that has two files in one chunk,
+// and when: before its ring, or after the chunk has arrived.
 func sinkMessages() map[string]struct {
 	t      wire.MsgType
 	body   []byte
@@ -63,8 +63,8 @@ func sinkMessages() map[string]struct {
 	}
 }
 
-// Every field of a sink's messages, out of range: the source's session ends with an error, at the latest when the sink
-// hangs up, and the server serves the next.
+// Every field of a sink's messages, out of range: the source's session ends with an error, at the
+// latest when the sink hangs up, and the server serves the next.
 func TestHostileSinkFields(t *testing.T) { overHostile(t, testHostileSinkFields) }
 
 func testHostileSinkFields(t *testing.T, w hostileWay) {
@@ -126,7 +126,8 @@ func testHostileSinkFields(t *testing.T, w hostileWay) {
 	}
 }
 
-// takeChunk is a sink that sends something before its ring, or after a chunk has arrived, and then only receives.
+// takeChunk is a sink that sends something before its ring, or after a chunk has arrived, and then
+// only receives.
 func takeChunk(ctx context.Context, s *flow.Session, before bool, say func() error) error {
 	k := &taker{make(chan struct{}, 1)}
 	var r link.Role = k

@@ -131,7 +131,8 @@ func (k *kept) String() string {
 	return k.got.String()
 }
 
-// Whatever a server sends for a stream, only pieces that match their digests are written, each in its place.
+// Whatever a server sends for a stream, only pieces that match their digests are written, each in
+// its place.
 func TestHostileServerOfAStream(t *testing.T) {
 	OnHost(t)
 	rdmatest.BesideOthers(t)

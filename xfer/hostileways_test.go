@@ -46,8 +46,8 @@ func hostileWays(t *testing.T) (all []hostileWay) {
 	return all
 }
 
-// overHostile runs a test on TCP, or on the device that the seed picks, or on none; if all combinations are wanted, on
-// all of them.
+// overHostile runs a test on TCP, or on the device that the seed picks, or on none; if all
+// combinations are wanted, on all of them.
 func overHostile(t *testing.T, test func(t *testing.T, w hostileWay)) {
 	all := hostileWays(t)
 	if os.Getenv("GDRCP_TEST_FULL") != "1" {
@@ -59,7 +59,8 @@ func overHostile(t *testing.T, test func(t *testing.T, w hostileWay)) {
 	}
 }
 
-// run runs one case of a suite. With -short, and with a seed, which the bed sets, it runs a sample of them.
+// run runs one case of a suite. With -short, and with a seed, which the bed sets, it runs a sample
+// of them.
 func (w hostileWay) run(t *testing.T, name string, test func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) {
 		rdmatest.SkipUnlessPicked(t)

@@ -14,8 +14,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Whatever a source claims about its tree, a tree never gets its name with entries that an earlier copy left in it and
-// that this copy does not have.
+// Whatever a source claims about its tree, a tree never gets its name with entries that an earlier
+// copy left in it and that this copy does not have.
 func TestHostileSourceOfAWholeTree(t *testing.T) {
 	OnHost(t)
 	elsewhere := dirAt(".")
@@ -102,8 +102,8 @@ func leaveTree(t *testing.T, root string, addr netip.AddrPort, ends <-chan Sessi
 	}
 }
 
-// A file that an older copy left in the staging directory does not pass for one that an earlier attempt of this copy
-// has settled.
+// A file that an older copy left in the staging directory does not pass for one that an earlier
+// attempt of this copy has settled.
 func TestStaleFileIsNotSettled(t *testing.T) {
 	OnHost(t)
 	for name, flags := range map[string]uint64{"with times": wire.FlagTimes, "without": 0} {

@@ -12,8 +12,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// TestWritesInOrder: a tree is copied to a file system that accepts writes in order only, with damaged pieces, holes,
-// and a second copy that compares, at either end.
+// TestWritesInOrder: a tree is copied to a file system that accepts writes in order only, with
+// damaged pieces, holes, and a second copy that compares, at either end.
 func TestWritesInOrder(t *testing.T) {
 	xfer.OnHost(t)
 	for _, push := range []bool{true, false} {

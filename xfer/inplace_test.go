@@ -13,8 +13,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// TestInPlace: existing files are themselves written, whatever their content and size, and others are copied as usual.
-// With Checksum only data that differs is written.
+// TestInPlace: existing files are themselves written, whatever their content and size, and others
+// are copied as usual. With Checksum only data that differs is written.
 func TestInPlace(t *testing.T) { over(t, testInPlace) }
 
 func testInPlace(t *testing.T, w way) {
@@ -67,8 +67,8 @@ func testInPlace(t *testing.T, w way) {
 					t.Errorf("%s was replaced", name)
 				}
 			}
-			// Of the sparse file a piece and the beginning of the next one are data, and perhaps one that the file
-			// system does not distinguish from data.
+			// The data of the sparse file is a piece and the beginning of the next one, and perhaps
+			// a part that the file system does not distinguish from data.
 			sent := int64(mib + 5*mib + 20*mib + 7 + 100 + 20*mib + 7)
 			if more := sum.SentBytes - sent; tc.checksum && (more < 2*mib || more > 3*mib || sum.Unchanged != 1) {
 				t.Errorf("%d bytes were sent of %d, %d files unchanged", sum.SentBytes, sent, sum.Unchanged)
@@ -77,8 +77,8 @@ func testInPlace(t *testing.T, w way) {
 	}
 }
 
-// TestInPlaceThatIsCutOff: the file is partly old and partly new, the error reports that, and a copy with Checksum
-// repairs it.
+// TestInPlaceThatIsCutOff: the file is partly old and partly new, the error reports that, and a
+// copy with Checksum repairs it.
 func TestInPlaceThatIsCutOff(t *testing.T) {
 	w := tcpWay(t)
 	r := newResumed(t, w, true)
@@ -103,8 +103,8 @@ func TestInPlaceThatIsCutOff(t *testing.T) {
 	}
 }
 
-// TestInPlaceThatChangesAtTheSource: even if the source gives the file up, its error reports the state of the file that
-// was written in place.
+// TestInPlaceThatChangesAtTheSource: even if the source gives the file up, its error reports the
+// state of the file that was written in place.
 func TestInPlaceThatChangesAtTheSource(t *testing.T) {
 	w := tcpWay(t)
 	s := serve(t, w)

@@ -41,8 +41,8 @@ func comparedEntry(k *sink, path string, size int64) *sinkEntry {
 	return e
 }
 
-// Two copies in place to one file exclude each other: a comparison from before this copy had the file's lock must not
-// count afterwards.
+// Two copies in place to one file exclude each other: a comparison from before this copy had the
+// file's lock must not count afterwards.
 func TestInPlaceComparesUnderItsLock(t *testing.T) {
 	const piece = 64 << 10
 	dir := t.TempDir()
@@ -107,8 +107,8 @@ func TestInPlaceComparesUnderItsLock(t *testing.T) {
 	}
 }
 
-// Pieces of a file that grows in place are written in any order. While some are missing the file is shorter than the
-// source's. Otherwise the same command would take it for complete.
+// Pieces of a file that grows in place are written in any order. While some are missing the file is
+// shorter than the source's. Otherwise the same command would take it for complete.
 func TestInPlaceIsShorterUntilItIsWhole(t *testing.T) {
 	const piece = 64 << 10
 	dir := t.TempDir()
@@ -187,8 +187,8 @@ func TestInPlaceWithAHoleAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestInPlaceOfAnEmptyFile: the file that it is written into may have appeared since the sink looked. It becomes empty,
-// too.
+// TestInPlaceOfAnEmptyFile: the file that it is written into may have appeared since the sink
+// looked. It becomes empty, too.
 func TestInPlaceOfAnEmptyFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")

@@ -14,16 +14,18 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// streamSource reads a stream, ahead of the chunks that it is cut into, into private memory. The stream cannot be read
-// again, but a chunk that was damaged on the way must be sent again from somewhere. The memory has a buffer for each
-// chunk that may be in flight, and two more for those that are read and filled meanwhile.
+// streamSource reads a stream, ahead of the chunks that it is cut into, into private memory. The
+// stream cannot be read again, but a chunk that was damaged on the way must be sent again from
+// somewhere. The memory has a buffer for each chunk that may be in flight, and two more for those
+// that are read and filled meanwhile.
 type streamSource struct {
 	src *source
 	in  Input
 	mem []byte // the buffers, outside the Go heap
 	// begun says that bytes may have been read.
 	begun bool
-	// bytes is how much of the stream goes into each chunk but the last. It is a whole number of pieces.
+	// bytes is how much of the stream goes into each chunk but the last. It is a whole number of
+	// pieces.
 	bytes int64
 
 	// The Sender's lock guards these.
@@ -74,8 +76,8 @@ func (s *source) announceStream(ctx context.Context) error {
 	return a.finish()
 }
 
-// readStream reads the stream to its end, as far ahead as there are buffers. It begins when both ends have their rings:
-// until then, another attempt may still read the stream.
+// readStream reads the stream to its end, as far ahead as there are buffers. It begins when both
+// ends have their rings: until then, another attempt may still read the stream.
 func (t *streamSource) readStream(ctx context.Context) (err error) {
 	if err := t.src.awaitRings(ctx); err != nil {
 		return err
@@ -119,8 +121,8 @@ func (t *streamSource) takeBuffer(ctx context.Context) (int, error) {
 	return b, nil
 }
 
-// awaitBufferLocked waits until something has changed. The time counts for the reason why the chunks in most buffers
-// wait. There are more buffers than slots, so pack counts none for a stream.
+// awaitBufferLocked waits until something has changed. The time counts for the reason why the
+// chunks in most buffers wait. There are more buffers than slots, so pack counts none for a stream.
 func (t *streamSource) awaitBufferLocked() {
 	o, stage := t.src.sender, stat.Slots
 	if o.Under > len(t.held)/2 {
@@ -133,9 +135,9 @@ func (t *streamSource) awaitBufferLocked() {
 	}
 }
 
-// readChunk fills mem with ahead, the bytes that were read before, and with the bytes that follow. It then reads one
-// byte more: the digest of a piece depends on whether the piece is the whole stream, and the last piece carries the
-// end.
+// readChunk fills mem with ahead, the bytes that were read before, and with the bytes that follow.
+// It then reads one byte more: the digest of a piece depends on whether the piece is the whole
+// stream, and the last piece carries the end.
 func readChunk(in io.Reader, mem, ahead []byte) (n int64, last bool, next []byte, err error) {
 	at := copy(mem, ahead)
 	m, err := readWhole(in, mem[at:])
@@ -150,8 +152,8 @@ func readChunk(in io.Reader, mem, ahead []byte) (n int64, last bool, next []byte
 	return n, false, next, err
 }
 
-// readWhole fills b. io.EOF says that the reader has no more, after n bytes. Unlike the functions of package io,
-// readWhole treats no other error as an end.
+// readWhole fills b. io.EOF says that the reader has no more, after n bytes. Unlike the functions
+// of package io, readWhole treats no other error as an end.
 func readWhole(in io.Reader, b []byte) (n int, err error) {
 	for empty := 0; n < len(b); {
 		m, err := in.Read(b[n:])
@@ -198,8 +200,8 @@ func (t *streamSource) ready(c streamChunk) {
 // streamSource, it is always true.
 func (t *streamSource) hasNextLocked() bool { return t == nil || len(t.read) > 0 }
 
-// cutStream makes a chunk of the next part of the stream. The chunk remains empty if the sink has given the stream up
-// meanwhile.
+// cutStream makes a chunk of the next part of the stream. The chunk remains empty if the sink has
+// given the stream up meanwhile.
 func (s *source) cutStream(c *outChunk) {
 	s.sender.Mu.Lock()
 	defer s.sender.Mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// startWorkers starts drainSlots once for each parallel write, and also for the gatherers if the slots may be in GPU
-// memory.
+// startWorkers starts drainSlots once for each parallel write, and also for the gatherers if the
+// slots may be in GPU memory.
 func (k *sink) startWorkers(ctx context.Context, g *errgroup.Group) {
 	n := k.Session.DiskWorkers()
 	if k.Session.RingWish.Placement.GPU == wire.GPUOff {
@@ -32,7 +32,8 @@ func (k *sink) startWorkers(ctx context.Context, g *errgroup.Group) {
 	}
 }
 
-// drainSlots is a worker. It takes filled slots, verifies and writes the chunks in them, and gives the slots back.
+// drainSlots is a worker. It takes filled slots, verifies and writes the chunks in them, and gives
+// the slots back.
 func (k *sink) drainSlots(ctx context.Context, worker int) error {
 	if err := k.Session.Link.AwaitRing(ctx); err != nil {
 		return err
@@ -80,8 +81,8 @@ type lander struct {
 	turn   *flow.Turn // nil if the slots are in a GPU
 	chunk  landing
 	unpack flow.Unpacker
-	// private holds a piece that must not change between hashing and writing. old holds the data that a piece is
-	// compared with.
+	// private holds a piece that must not change between hashing and writing. old holds the data
+	// that a piece is compared with.
 	private, old []byte
 	lastID       uint64
 	// writers is the number of writers if the slots are in a GPU.
@@ -104,8 +105,8 @@ func (l *landing) init() {
 	l.header.Extents = make([]wire.Extent, 0, wire.MaxExtents)
 }
 
-// land processes one chunk. r is the report to the source. done is false for a chunk that came out of turn and remains
-// in its slot.
+// land processes one chunk. r is the report to the source. done is false for a chunk that came out
+// of turn and remains in its slot.
 func (w *lander) land(ctx context.Context, a flow.Filled) (r wire.ReturnedSlot, done bool, err error) {
 	r = wire.ReturnedSlot{Slot: uint32(a.Slot), Generation: a.Generation}
 	h := &w.chunk.header
@@ -133,15 +134,16 @@ func (w *lander) land(ctx context.Context, a flow.Filled) (r wire.ReturnedSlot, 
 // verified returns the bytes of a piece to write, and whether they match its digest.
 func (w *lander) verified(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, data []byte) ([]byte, bool) {
 	if w.sink.results.vouches() && h.Codec == wire.CodecPlain && w.sink.receiver.Seals == nil {
-		// The peer can still write to the slot. If a manifest says, or will say, what arrived, write the very bytes
-		// that were hashed.
+		// The peer can still write to the slot. If a manifest says, or will say, what arrived,
+		// write the very bytes that were hashed.
 		w.private = append(w.private[:0], data...)
 		data = w.private
 	}
 	return data, w.sink.Session.Terms.DigestOf(x, e.fileBytes(), data) == x.Digest
 }
 
-// plainOf opens and decodes the payload in a slot. damaged says that the payload differs from what the source sent.
+// plainOf opens and decodes the payload in a slot. damaged says that the payload differs from what
+// the source sent.
 func (w *lander) plainOf(h *wire.ChunkHeader, a flow.Filled) (plain []byte, damaged bool, err error) {
 	plain, err = w.unpack.Unseal(w.sink.receiver.Seals, h, w.sink.Session.Link.Ring.Slot(a.Slot)[:h.StoredBytes], w.sink.Session.Terms.ChunkBytes)
 	if err == nil {
@@ -153,8 +155,8 @@ func (w *lander) plainOf(h *wire.ChunkHeader, a flow.Filled) (plain []byte, dama
 	return plain, false, err
 }
 
-// open copies a chunk's header out of the ring and admits the chunk. done is false for a chunk that came out of turn
-// and remains in its slot. r.Again is set for a chunk whose header was damaged.
+// open copies a chunk's header out of the ring and admits the chunk. done is false for a chunk that
+// came out of turn and remains in its slot. r.Again is set for a chunk whose header was damaged.
 func (k *sink) open(l *landing, a flow.Filled, r *wire.ReturnedSlot) (done bool, err error) {
 	h := &l.header
 	err = k.receiver.ReadHeader(a, l.priv, h)
@@ -176,14 +178,14 @@ func (k *sink) open(l *landing, a flow.Filled, r *wire.ReturnedSlot) (done bool,
 	return k.ledger.admit(h, a)
 }
 
-// landExtents writes a chunk's extents and collects in r those that must be sent again. bytesOf returns an extent's
-// bytes, and whether they match its digest.
+// landExtents writes a chunk's extents and collects in r those that must be sent again. bytesOf
+// returns an extent's bytes, and whether they match its digest.
 func (w *lander) landExtents(h *wire.ChunkHeader, r *wire.ReturnedSlot, bytesOf func(e *sinkEntry, i int) ([]byte, bool)) error {
 	return w.eachExtent(h, r, func(e *sinkEntry, i int) (good bool, err error) { return w.landExtent(h, e, i, bytesOf) })
 }
 
-// eachExtent calls land for those extents of a chunk whose entries have not ended. It collects in r those that are not
-// good.
+// eachExtent calls land for those extents of a chunk whose entries have not ended. It collects in r
+// those that are not good.
 func (w *lander) eachExtent(h *wire.ChunkHeader, r *wire.ReturnedSlot, land func(e *sinkEntry, i int) (good bool, err error)) error {
 	for i := range h.Extents {
 		id := h.Extents[i].Entry
@@ -239,7 +241,8 @@ func (k *sink) checkExtent(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (b
 	return true, nil
 }
 
-// landExtent verifies an extent and writes it to its file. good is false if the source must send the extent again.
+// landExtent verifies an extent and writes it to its file. good is false if the source must send
+// the extent again.
 func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf func(*sinkEntry, int) ([]byte, bool)) (good bool, err error) {
 	x := &h.Extents[i]
 	brings, err := w.sink.checkExtent(h, e, x)
@@ -247,7 +250,8 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 		return false, err
 	}
 	if !h.Repair && e.isGivenUp() {
-		// Nothing of the file will be published, and the ledger has not checked what follows the extent that said so.
+		// Nothing of the file will be published, and the ledger has not checked what follows the
+		// extent that said so.
 		return true, nil
 	}
 	if !brings {
@@ -305,8 +309,9 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 	return true, w.sink.landed(e, x)
 }
 
-// tempOf returns the file that an entry is written to. The first call makes it. It is nil if the entry has been given
-// up. errAllOpen says that the file can be made only after more of other files has been written.
+// tempOf returns the file that an entry is written to. The first call makes it. It is nil if the
+// entry has been given up. errAllOpen says that the file can be made only after more of other files
+// has been written.
 func (k *lander) tempOf(e *sinkEntry) (*chunker.Temp, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -327,7 +332,8 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 				return t, err
 			}
 		case inPlace && e.notInPlace != nil:
-			// Data that was compared without the file's lock may have been replaced by another copy.
+			// Data that was compared without the file's lock may have been replaced by another
+			// copy.
 			return nil, e.notInPlace
 		}
 		switch {
@@ -423,8 +429,8 @@ func (k *sink) completeLocked(e *sinkEntry) error {
 	return nil
 }
 
-// failToFinish ends an entry whose file could not be completed, or on a full disk the session. The caller holds the
-// entry's lock.
+// failToFinish ends an entry whose file could not be completed, or on a full disk the session. The
+// caller holds the entry's lock.
 func (k *sink) failToFinish(e *sinkEntry, err error) error {
 	if errors.Is(err, chunker.ErrNoSpace) {
 		return err

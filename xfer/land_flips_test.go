@@ -17,15 +17,16 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// flipGap is the least number of chunks between two that are damaged. With two slots a chunk that is sent again goes
-// before that many others, so no chunk is damaged twice.
+// flipGap is the least number of chunks between two that are damaged. With two slots a chunk that
+// is sent again goes before that many others, so no chunk is damaged twice.
 const flipGap = 6
 
 // flipper flips one bit in some of the chunks of a copy, in the memory of one end or on the way.
 type flipper struct {
 	mu  sync.Mutex
 	rng *rand.Rand
-	// rings are the registrations of the end for this copy: its payload slots, then its header slots.
+	// rings are the registrations of the end for this copy: its payload slots, then its header
+	// slots.
 	rings           [][]byte
 	chunks, due     int
 	flipped, wanted int
@@ -94,8 +95,8 @@ func (f *flipper) inPlacement(p rdmatest.Posted) (int, bool) {
 	return 0, false
 }
 
-// inSinkSlot damages a payload in the sink's slot, before the sink knows that it has arrived. Every payload fills its
-// slot.
+// inSinkSlot damages a payload in the sink's slot, before the sink knows that it has arrived. Every
+// payload fills its slot.
 func (f *flipper) inSinkSlot(c rdma.Completion) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -122,8 +123,8 @@ func flipCount(w way) int {
 	return 30
 }
 
-// TestEveryFlippedBitIsFound flips bits in a copy's memory and on the way: each is found, the chunk is sent again, and
-// the right bytes arrive. GDRCP_TEST_FULL=1 flips 1000 in each place.
+// TestEveryFlippedBitIsFound flips bits in a copy's memory and on the way: each is found, the chunk
+// is sent again, and the right bytes arrive. GDRCP_TEST_FULL=1 flips 1000 in each place.
 func TestEveryFlippedBitIsFound(t *testing.T) { over(t, testEveryFlippedBitIsFound) }
 
 func testEveryFlippedBitIsFound(t *testing.T, w way) {

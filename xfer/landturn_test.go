@@ -14,8 +14,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A worker's wait for a free processor after a direct write does not count as disk time: otherwise more slots would be
-// used for it.
+// A worker's wait for a free processor after a direct write does not count as disk time.
 func TestWaitForTurnIsNoTimeOfTheDisk(t *testing.T) {
 	const piece, pieces, busy = 1 << 20, 16, 400 * time.Millisecond
 	terms := wire.Terms{PieceBytes: piece, ChunkBytes: piece, Hash: manifest.XXH3, Slots: 4}

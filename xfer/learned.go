@@ -15,28 +15,28 @@ import (
 	"gdrcp/xfer/internal/flow"
 )
 
-// learned records what the attempts of a copy have learned about its RDMA devices. The next attempt uses failed devices
-// last. If all have failed, it uses TCP. The zero value is empty.
+// learned records what the attempts of a copy have learned about its RDMA devices. The next attempt
+// uses failed devices last. If all have failed, it uses TCP. The zero value is empty.
 type learned struct {
 	// here and there count the failures of local devices, and of addresses of the server.
 	here  map[string]int
 	there map[netip.Addr]int
-	// rings counts the attempts that ended because an end could not make its ring, hangups those that the server ended
-	// before data arrived, and paths all others.
+	// rings counts the attempts that ended because an end could not make its ring, hangups those
+	// that the server ended before data arrived, and paths all others.
 	rings, hangups, paths int
-	// over says that TCP is next, because of why. next is what the next attempt does differently from the last one, or
-	// empty.
+	// over says that TCP is next, because of why. next is what the next attempt does differently
+	// from the last one, or empty.
 	over bool
 	why  error
 	next string
 }
 
 const (
-	// earlyBytes bounds what an attempt that counts as failed may have copied: an RDMA device that has carried more
-	// works, and has lost its connection.
+	// earlyBytes bounds what an attempt that counts as failed may have copied: an RDMA device that
+	// has carried more works, and has lost its connection.
 	earlyBytes = 64 << 20
-	// mostPaths and mostRings are how many attempts may fail before TCP is used: two devices are tried, and one of them
-	// with a smaller ring.
+	// mostPaths and mostRings are how many attempts may fail before TCP is used: two devices are
+	// tried, and one of them with a smaller ring.
 	mostPaths = 2
 	mostRings = 3
 )
@@ -121,8 +121,8 @@ func (t *Tries) learn(c *Client, d *firstConn, s *flow.Session, role conversatio
 	l.over = l.over && mayUseTCP // or nothing would be left, for example with a server that only RDMA reaches
 }
 
-// IsLockedMemory reports whether the limit on locked memory, at either end, did not allow the ring. The report of
-// another host has no class of its own, and is recognized by its words.
+// IsLockedMemory reports whether the limit on locked memory, at either end, did not allow the ring.
+// The report of another host has no class of its own, and is recognized by its words.
 func IsLockedMemory(err error) bool {
 	var remote *RemoteError
 	return errors.Is(err, rdma.ErrLockedMemory) || errors.As(err, &remote) && strings.Contains(remote.Text, rdma.ErrLockedMemory.Error())
@@ -133,8 +133,8 @@ func (o *Options) mayFallBack() bool {
 	return o.Transport == "auto" && !o.needsVerbs() && o.Rail == "" && o.RemoteRail == ""
 }
 
-// failedRail returns the local device, and the server's address, of the rail by which an attempt failed: its first one,
-// unless the error names another.
+// failedRail returns the local device, and the server's address, of the rail by which an attempt
+// failed: its first one, unless the error names another.
 func failedRail(d *firstConn, s *flow.Session, err error) (device string, addr netip.Addr) {
 	device, addr = d.link.Device, d.conn.Remote().Addr()
 	var op *rdma.OpError
@@ -191,8 +191,8 @@ func (l *learned) charge(fault attemptFault, device string, addr netip.Addr) {
 	}
 }
 
-// compare reports whether there is another device at the end that failed, or at either, and whether one of them has not
-// failed yet.
+// compare reports whether there is another device at the end that failed, or at either, and whether
+// one of them has not failed yet.
 func (l *learned) compare(fault attemptFault, w otherRails) (hasOther, hasUntried bool) {
 	if fault != faultFarRing {
 		hasOther = len(w.here) > 0
@@ -205,8 +205,9 @@ func (l *learned) compare(fault attemptFault, w otherRails) (hasOther, hasUntrie
 	return hasOther, hasUntried
 }
 
-// NextWay says what the next attempt does differently from the last one, which has failed because of a device or a
-// path. Then another attempt makes sense whatever the error was. It is empty for other errors.
+// NextWay says what the next attempt does differently from the last one, which has failed because
+// of a device or a path. Then another attempt makes sense whatever the error was. It is empty for
+// other errors.
 func (t *Tries) NextWay() string {
 	if t == nil {
 		return ""
@@ -232,8 +233,9 @@ func (t *Tries) failures(device string, addr netip.Addr) int {
 	return t.learned.here[device] + t.learned.there[addr]
 }
 
-// shrinksRing reports whether the ends may make a smaller ring over the rail of an attempt, if they cannot make one of
-// all slots: there is no other rail left to try, or no other attempt can be made.
+// shrinksRing reports whether the ends may make a smaller ring over the rail of an attempt, if they
+// cannot make one of all slots: there is no other rail left to try, or no other attempt can be
+// made.
 func (t *Tries) shrinksRing(c *Client, d *firstConn, o *Options) bool {
 	if t == nil || d.link.Transport != "verbs" {
 		return true
@@ -246,8 +248,8 @@ func (t *Tries) shrinksRing(c *Client, d *firstConn, o *Options) bool {
 	return !hasUntried
 }
 
-// failedLast moves the ways by which earlier attempts have failed to the end. It adds devices that the kernel does not
-// choose for an address, but which are in its network.
+// failedLast moves the ways by which earlier attempts have failed to the end. It adds devices that
+// the kernel does not choose for an address, but which are in its network.
 func (c *Client) failedLast(ctx context.Context, ways []dialTarget, o *Options) []dialTarget {
 	if o.Tries == nil || len(o.Tries.learned.here)+len(o.Tries.learned.there) == 0 {
 		return ways

@@ -20,8 +20,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// narrowNICs are the named ones of twoNICs. Some can register at most so many bytes at a time; those with a negative
-// number cannot be opened.
+// narrowNICs are the named ones of twoNICs. Some can register at most so many bytes at a time;
+// those with a negative number cannot be opened.
 type narrowNICs struct {
 	twoNICs
 	names   []string
@@ -61,8 +61,9 @@ func (n narrowNICs) Listen(addr netip.AddrPort, w rdma.Wire) (rdma.Listener, err
 	return twoNICs{rdmatest.Faulty(n.Provider, rdmatest.Faults{})}.Listen(addr, w)
 }
 
-// If a device refuses the ring, at either end, the next one is used, then a smaller ring, and finally TCP carries the
-// copy, unless it must not. The limit on locked memory is the same for all devices: the ring shrinks immediately.
+// If a device refuses the ring, at either end, the next one is used, then a smaller ring, and
+// finally TCP carries the copy, unless it must not. The limit on locked memory is the same for all
+// devices: the ring shrinks immediately.
 func TestRefusedRingsDoNotEndACopy(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	const some, none, shut = 3 << 20, 0, -1
@@ -156,7 +157,8 @@ func pushAgain(t *testing.T, c *xfer.Client, source string, s *served, o xfer.Op
 	}
 }
 
-// If the connections of a device end before data arrives, or are silent, the next one is used, and finally TCP.
+// If the connections of a device end before data arrives, or are silent, the next one is used, and
+// finally TCP.
 func TestBrokenDevicesDoNotEndACopy(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	source := t.TempDir()
@@ -220,7 +222,8 @@ func TestRefusalsAreNoFaults(t *testing.T) {
 	}
 }
 
-// A server that only RDMA reaches is tried over RDMA again, whatever failed: nothing else can carry the copy.
+// A server that only RDMA reaches is tried over RDMA again, whatever failed: nothing else can carry
+// the copy.
 func TestOnlyVerbsIsTriedAgain(t *testing.T) {
 	source := t.TempDir()
 	makeTree(t, source)

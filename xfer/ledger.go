@@ -11,9 +11,9 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// ledger books at the sink what each chunk claims to hold, in the order of chunk ids. So every byte of every file is
-// claimed exactly once, and trees of digests fill from the left. Nothing of a chunk is written before the chunk is
-// booked. A chunk that comes out of turn waits in its slot.
+// ledger books at the sink what each chunk claims to hold, in the order of chunk ids. So every byte
+// of every file is claimed exactly once, and trees of digests fill from the left. Nothing of a
+// chunk is written before the chunk is booked. A chunk that comes out of turn waits in its slot.
 type ledger struct {
 	sink   *sink
 	mu     sync.Mutex
@@ -26,8 +26,8 @@ type ledger struct {
 
 func newLedger(k *sink) *ledger { return &ledger{sink: k, parked: make(map[uint64]flow.Filled)} }
 
-// admit books a chunk that is no repair. It reports whether the chunk came in its turn. A chunk that came too early
-// remains in its slot, and the workers get the slot again when its turn comes.
+// admit books a chunk that is no repair. It reports whether the chunk came in its turn. A chunk
+// that came too early remains in its slot, and the workers get the slot again when its turn comes.
 func (l *ledger) admit(h *wire.ChunkHeader, a flow.Filled) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,8 +60,8 @@ func (l *ledger) unparkLocked(id uint64, a flow.Filled) {
 	l.sink.receiver.Work.Put(a)
 }
 
-// end says that every entry has ended. Chunks that still wait for their turn go back: the chunk before them may never
-// come, because the source sends nothing more of entries that have ended.
+// end says that every entry has ended. Chunks that still wait for their turn go back: the chunk
+// before them may never come, because the source sends nothing more of entries that have ended.
 func (l *ledger) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,8 +153,8 @@ func (l *ledger) bookExtent(e *sinkEntry, x *wire.Extent) error {
 	return nil // the file is complete when the extent has been written
 }
 
-// checkPlace checks that an extent begins at the end of the previous one, is a whole piece or a run of pieces, and is
-// flagged as the last one if and only if it ends the file.
+// checkPlace checks that an extent begins at the end of the previous one, is a whole piece or a run
+// of pieces, and is flagged as the last one if and only if it ends the file.
 func checkPlace(e *sinkEntry, x *wire.Extent, p *wire.Terms) error {
 	pieceBytes := p.PieceBytes
 	left := e.Size - x.Off

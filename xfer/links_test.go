@@ -15,7 +15,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// twoRails serves at two addresses of this machine, and returns the server and options for a copy over both.
+// twoRails serves at two addresses of this machine, and returns the server and options for a copy
+// over both.
 func twoRails(t *testing.T, w way, change ...func(*xfer.ServerConfig)) (*served, xfer.Options) {
 	t.Helper()
 	s := serve(t, w, change...)
@@ -44,8 +45,8 @@ func railUse(t *testing.T, sum *xfer.Summary, rail string) xfer.RailUse {
 	return xfer.RailUse{}
 }
 
-// linkOrder numbers the links of a copy in the order in which they begin to carry data. A connection to a door, of
-// which a busy client may make several, never posts as much.
+// linkOrder numbers the links of a copy in the order in which they begin to carry data. A
+// connection to a door, of which a busy client may make several, never posts as much.
 type linkOrder struct {
 	mu    sync.Mutex
 	conns []int
@@ -105,7 +106,8 @@ func copyOneWay(t *testing.T, c *xfer.Client, s *served, o xfer.Options, push bo
 	return sum
 }
 
-// A rail that fails during a copy, or falls silent, costs no byte and no file: its chunks go over the other.
+// A rail that fails during a copy, or falls silent, costs no byte and no file: its chunks go over
+// the other.
 func TestRailDiesInTheMiddle(t *testing.T) {
 	t.Parallel()
 	w := tcpWay(t)

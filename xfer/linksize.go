@@ -10,23 +10,24 @@ import (
 )
 
 const (
-	// fastGbps and veryFastGbps are the rates above which one queue pair, and above which two, may not fill a link: a
-	// device processes each with one of its engines.
+	// fastGbps and veryFastGbps are the rates above which one queue pair, and above which two, may
+	// not fill a link: a device processes each with one of its engines.
 	fastGbps, veryFastGbps = 50, 150
 	// mostDefaultQPs is the most queue pairs that a link gets unless the user chooses.
 	mostDefaultQPs = 4
-	// mostDefaultChunkBytes is the largest slot: the size of a slot if the largest ring has the most slots.
+	// mostDefaultChunkBytes is the largest slot: the size of a slot if the largest ring has the
+	// most slots.
 	mostDefaultChunkBytes = MaxRingBytes / MaxSlots
-	// heldSeconds is how long a slot is assumed to be in use: its way there, the check, the write, and its way back.
-	// The ring must hold what the links carry in that time. A device and a page cache need 2 ms; the rest is a reserve
-	// for disks and pauses.
+	// heldSeconds is how long a slot is assumed to be in use: its way there, the check, the write,
+	// and its way back. The ring must hold what the links carry in that time. A device and a page
+	// cache need 2 ms; the rest is a reserve for disks and pauses.
 	heldSeconds = 5e-3
 	// nearRoundTrip is the longest round trip to the server that heldSeconds has room for.
 	nearRoundTrip = 500 * time.Microsecond
 	// farGbps is the assumed rate of a path if nothing is known.
 	farGbps = 10
-	// windowBytes is how much one TCP connection has in flight at most: Linux uses half of a receive buffer of 6 MiB
-	// for the window (tcp(7), tcp_rmem and tcp_adv_win_scale).
+	// windowBytes is how much one TCP connection has in flight at most: Linux uses half of a
+	// receive buffer of 6 MiB for the window (tcp(7), tcp_rmem and tcp_adv_win_scale).
 	windowBytes = 3 << 20
 	// mostFarQPs is how many TCP connections a link to a distant server gets.
 	mostFarQPs = 8
@@ -38,7 +39,8 @@ type linkSizes struct {
 	gbps       float64
 }
 
-// complete fills in defaults. Those of the ring depend on the local devices that may carry the copy.
+// complete fills in defaults. Those of the ring depend on the local devices that may carry the
+// copy.
 func (c *Client) complete(o *Options) {
 	o.follows = linkSizes{o.QPs == 0, o.Slots == 0, 0}
 	if (o.QPs == 0 || o.Slots == 0) && o.Transport != "tcp" && c.Verbs != nil {
@@ -47,7 +49,8 @@ func (c *Client) complete(o *Options) {
 	o.complete()
 }
 
-// railDevices are the RDMA devices that may carry the copy, the fastest first. The server may not reach them all.
+// railDevices are the RDMA devices that may carry the copy, the fastest first. The server may not
+// reach them all.
 func (c *Client) railDevices(o *Options) (rails []rdma.Device) {
 	devices, err := c.Verbs.Devices()
 	if err != nil {
@@ -70,9 +73,9 @@ func (c *Client) railDevices(o *Options) (rails []rdma.Device) {
 	return rails
 }
 
-// sizeFor fills in queue pairs and slots, unless the user has set them, for links of these devices, the fastest first.
-// Slow links, and those of which nothing is known, use the defaults. Slots are larger if the greatest number of slots
-// would not hold what the links carry.
+// sizeFor fills in queue pairs and slots, unless the user has set them, for links of these devices,
+// the fastest first. Slow links, and those of which nothing is known, use the defaults. Slots are
+// larger if the greatest number of slots would not hold what the links carry.
 func (o *Options) sizeFor(rails []rdma.Device) {
 	sum := 0.0
 	for _, d := range rails {
@@ -97,8 +100,8 @@ func (o *Options) chunksFollow() bool {
 	return o.ChunkBytes == 0 && o.Slots == 0 && o.MostSlots == 0 && o.mayWaitForDisks()
 }
 
-// chunkFor is the smallest slot size with which the greatest number of slots holds so many bytes. Slots that need not
-// be larger are small: a limit leaves few large ones, and so few workers.
+// chunkFor is the smallest slot size with which the greatest number of slots holds so many bytes.
+// Slots that need not be larger are small: a limit leaves few large ones, and so few workers.
 func chunkFor(bytes float64) int {
 	chunk := DefaultChunkBytes
 	for bytes > float64(MaxSlots*chunk) && chunk < mostDefaultChunkBytes {
@@ -115,8 +118,9 @@ func (o *Options) within(bytesPerSecond float64) float64 {
 	return bytesPerSecond
 }
 
-// sizeFromAfar returns the queue pairs and slots for a server at that distance: as many slots as the path carries until
-// their credits have come back, and as many connections as TCP needs for that.
+// sizeFromAfar returns the queue pairs and slots for a server at that distance: as many slots as
+// the path carries until their credits have come back, and as many connections as TCP needs for
+// that.
 func (o *Options) sizeFromAfar(roundTrip time.Duration) (qps, slots int) {
 	qps, slots = o.QPs, o.Slots
 	if roundTrip <= nearRoundTrip {

@@ -51,7 +51,8 @@ func TestSizesFollowTheLink(t *testing.T) {
 	}
 }
 
-// If the greatest number of slots would not hold what links carry, slots are larger, unless something bounds them.
+// If the greatest number of slots would not hold what links carry, slots are larger, unless
+// something bounds them.
 func TestChunksFollowTheRate(t *testing.T) {
 	for _, c := range []struct {
 		rails int

@@ -13,8 +13,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// namesWindow is how many parts of the list the source of a pull may have requested and not used. It requests namesMore
-// at a time.
+// namesWindow is how many parts of the list the source of a pull may have requested and not used.
+// It requests namesMore at a time.
 const (
 	namesWindow = 16
 	namesMore   = namesWindow / 2

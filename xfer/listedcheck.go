@@ -23,8 +23,8 @@ func listedSource(paths []string) ([]string, error) {
 	return []string{paths[0] + "/."}, nil
 }
 
-// placeListed places the entries of a list. The top directory is an entry only if the list names it. Otherwise
-// placeListed makes the top anyway, unless the options forbid that.
+// placeListed places the entries of a list. The top directory is an entry only if the list names
+// it. Otherwise placeListed makes the top anyway, unless the options forbid that.
 func (k *sink) placeListed(first *wire.AnnouncedEntry) error {
 	err := k.store.Place(&manifest.Entry{Type: manifest.Dir, Path: "."}, ".")
 	if err != nil || first.Path == "." || k.Session.Terms.Has(wire.FlagDryRun|wire.FlagExisting) {
@@ -33,8 +33,8 @@ func (k *sink) placeListed(first *wire.AnnouncedEntry) error {
 	return k.store.MakeTop()
 }
 
-// listedCheck checks the entries of a pull against the list. Both are in the same order. It keeps the names of the list
-// that the entry's path continues.
+// listedCheck checks the entries of a pull against the list. Both are in the same order. It keeps
+// the names of the list that the entry's path continues.
 type listedCheck struct {
 	names     chunker.Names
 	recursive bool
@@ -53,8 +53,8 @@ func (l *listedCheck) next() (err error) {
 	return err
 }
 
-// find reports whether the list has an entry: by its name, in a directory that it names, or on the way to a name.
-// implied says that the entry is only on the way to a name.
+// find reports whether the list has an entry: by its name, in a directory that it names, or on the
+// way to a name. implied says that the entry is only on the way to a name.
 func (l *listedCheck) find(e *manifest.Entry) (implied, ok bool, err error) {
 	if !l.begun {
 		l.begun = true

@@ -13,8 +13,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// takeBounces reserves, from the memory that all sessions share, what the workers of a session with slots in GPU memory
-// pin besides its ring.
+// takeBounces reserves, from the memory that all sessions share, what the workers of a session with
+// slots in GPU memory pin besides its ring.
 func takeBounces(s *flow.Session, host *door.Session) (giveBack func(), err error) {
 	if s.RingWish.Placement.GPU == wire.GPUOff {
 		return func() {}, nil
@@ -28,8 +28,8 @@ func takeBounces(s *flow.Session, host *door.Session) (giveBack func(), err erro
 	return giveBack, err
 }
 
-// ringBytes is how many bytes a session may register: a source's ring, payload and headers, and the messages of all its
-// queue pairs.
+// ringBytes is how many bytes a session may register: a source's ring, payload and headers, and the
+// messages of all its queue pairs.
 func ringBytes(qps, slots, chunkBytes int) int64 {
 	c := railConfig(qps, slots, chunkBytes, true, false, rdma.Wire{})
 	return int64(flow.SourceSlots(slots))*int64(chunkBytes+flow.SealPad+wire.HeaderStride) + messageBytes(&c)
@@ -40,8 +40,8 @@ func messageBytes(c *rdma.RailConfig) int64 {
 	return int64(c.Conns) * int64(c.SendDepth+c.RecvDepth) * int64(c.MsgBytes)
 }
 
-// ServedBytes is how many bytes a server reserves at most for a session with these options, whatever devices the client
-// has: a ring, messages, and host memory besides slots in a GPU.
+// ServedBytes is how many bytes a server reserves at most for a session with these options,
+// whatever devices the client has: a ring, messages, and host memory besides slots in a GPU.
 func (o *Options) ServedBytes() int64 {
 	chunkBytes := cmp.Or(o.ChunkBytes, DefaultChunkBytes)
 	if o.chunksFollow() {
@@ -54,8 +54,8 @@ func (o *Options) ServedBytes() int64 {
 	return n
 }
 
-// RingBytes is the size of this end's slots, payload and headers, at a source or at a sink. At the source of a stream
-// it includes the memory that keeps the stream until it has arrived.
+// RingBytes is the size of this end's slots, payload and headers, at a source or at a sink. At the
+// source of a stream it includes the memory that keeps the stream until it has arrived.
 func (o *Options) RingBytes(source, stream bool) int64 {
 	slots, chunkBytes := cmp.Or(o.Slots, DefaultSlots), int64(cmp.Or(o.ChunkBytes, DefaultChunkBytes))
 	if !source {
@@ -71,8 +71,8 @@ func (o *Options) RingBytes(source, stream bool) int64 {
 	return n
 }
 
-// Limiter bounds how many bytes a second its users move together. Users get their turns in the order of their requests.
-// Several goroutines may use it concurrently.
+// Limiter bounds how many bytes a second its users move together. Users get their turns in the
+// order of their requests. Several goroutines may use it concurrently.
 type Limiter = limit.Limiter
 
 // NewLimiter returns a limiter of that many bytes a second, at least 512. For 0 and

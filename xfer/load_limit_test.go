@@ -11,7 +11,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// A copy under a limit takes the expected time, whichever end has the limit; on a busy machine it may take more.
+// A copy under a limit takes the expected time, whichever end has the limit; on a busy machine it
+// may take more.
 func TestCopiesUnderALimit(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	const rate, fileBytes = 4 << 20, 8 << 20

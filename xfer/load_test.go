@@ -10,8 +10,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// A server reports what its sessions need memory for: the slots that they were granted, and the chunks of those that
-// compress. In the end that is nothing.
+// A server reports what its sessions need memory for: the slots that they were granted, and the
+// chunks of those that compress. In the end that is nothing.
 func TestLoad(t *testing.T) {
 	w := tcpWay(t)
 	var mu sync.Mutex

@@ -13,8 +13,9 @@ import (
 	"gdrcp/rdma/tcp"
 )
 
-// onePathGone is a server's provider. One of the two queue pairs of its session gets no more answers, as when a network
-// spreads them over several paths and one of these fails. The other still works, and the client notices nothing.
+// onePathGone is a server's provider. One of the two queue pairs of its session gets no more
+// answers, as when a network spreads them over several paths and one of these fails. The other
+// still works, and the client notices nothing.
 type onePathGone struct {
 	rdma.Provider
 	mu    sync.Mutex
@@ -82,8 +83,8 @@ func (r *pathRail) Wait(ctx context.Context, cs []rdma.Completion) (int, error) 
 	return n, err
 }
 
-// A connection is lost, whichever end notices it first: if the server reports it to the client over a remaining
-// connection, the client tries again.
+// A connection is lost, whichever end notices it first: if the server reports it to the client over
+// a remaining connection, the client tries again.
 func TestLossThatOnlyTheServerSees(t *testing.T) {
 	t.Parallel()
 	w := byTCP()

@@ -12,8 +12,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// manyNICs are nic0 and nic1 of twoNICs among others that lead nowhere. They count the calls: each list asks librdmacm
-// for every device.
+// manyNICs are nic0 and nic1 of twoNICs among others that lead nowhere. They count the calls: each
+// list asks librdmacm for every device.
 type manyNICs struct {
 	twoNICs
 	devices      int

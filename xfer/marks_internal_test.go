@@ -15,7 +15,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// TestRestBetweenMarks: a disk that takes long for a mark gets a rest, but not while a lot of data arrives.
+// TestRestBetweenMarks: a disk that takes long for a mark gets a rest, but not while a lot of data
+// arrives.
 func TestRestBetweenMarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
@@ -34,8 +35,8 @@ func TestRestBetweenMarks(t *testing.T) {
 	})
 }
 
-// TestMarkOnAFullDisk: a disk that reports only at a sync that it is full, like a server's, ends the copy, like one
-// that reports it immediately. Another error ends the file.
+// TestMarkOnAFullDisk: a disk that reports only at a sync that it is full, like a server's, ends
+// the copy, like one that reports it immediately. Another error ends the file.
 func TestMarkOnAFullDisk(t *testing.T) {
 	for errno, ends := range map[syscall.Errno]bool{syscall.ENOSPC: true, syscall.EDQUOT: true, syscall.EIO: false} {
 		t.Run(errno.Error(), func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// GPUs opens the GPU driver. After the first time it is cheap and gives the same result. Nil stands for a program that
-// lends no GPU memory.
+// GPUs opens the GPU driver. After the first time it is cheap and gives the same result. Nil stands
+// for a program that lends no GPU memory.
 type GPUs = ring.GPUs
 
 // Memory is where one end has its slots.
@@ -36,8 +36,8 @@ const (
 	FlushRead = wire.FlushRead
 )
 
-// parseGPU parses the word of --gpu: "off" (or ""), "auto", an index or another name of a GPU. It sets nothing else in
-// the placement.
+// parseGPU parses the word of --gpu: "off" (or ""), "auto", an index or another name of a GPU. It
+// sets nothing else in the placement.
 func parseGPU(word string) (p ring.Placement, err error) {
 	switch word {
 	case "", "off":

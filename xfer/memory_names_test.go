@@ -13,7 +13,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// A GPU is named as in nvidia-smi, at either end. The error for one that does not exist lists those that do.
+// A GPU is named as in nvidia-smi, at either end. The error for one that does not exist lists those
+// that do.
 func TestGPUsByTheirNames(t *testing.T) {
 	w, gpus := tcpWay(t), fakeGPUs(t, "gpus=3", "mig")
 	for _, name := range []string{"1", "MIG-99010203-0405-0607-0809-0a0b0c0d0e01", "2b:00.0", "00000000:2B:00.0"} {

@@ -24,15 +24,15 @@ func keepOf(flags uint64) chunker.Keep {
 	return chunker.Keep{Modes: flags&(wire.FlagModes|wire.FlagACLs) != 0, ACLs: flags&wire.FlagACLs != 0, Times: flags&wire.FlagTimes != 0, Xattrs: flags&wire.FlagXattrs != 0}
 }
 
-// followsNamed reports whether a named source that is a link is followed: with -L, and if the options ask neither for a
-// tree nor for links as such.
+// followsNamed reports whether a named source that is a link is followed: with -L, and if the
+// options ask neither for a tree nor for links as such.
 func followsNamed(recursive, links, follow bool) bool { return follow || !recursive && !links }
 
 // errLinkSkipped says that a link was skipped, because links are not copied.
 var errLinkSkipped = errors.New("skipping non-regular file: a symbolic link (-l copies links)")
 
-// ownersOf returns an entry's owner and group as they are sent to the sink. As in rsync, number 0 is always sent as a
-// number: root is root.
+// ownersOf returns an entry's owner and group as they are sent to the sink. As in rsync, number 0
+// is always sent as a number: root is root.
 func (a *announcer) ownersOf(f *chunker.Found) (o wire.Owners) {
 	flags := a.src.Session.Terms.Flags
 	named := flags&wire.FlagNumericIDs == 0
@@ -51,8 +51,8 @@ func (a *announcer) ownersOf(f *chunker.Found) (o wire.Owners) {
 	return o
 }
 
-// attributesOf returns the owner and group that an entry gets at the sink: by name if this host has the name, otherwise
-// by number.
+// attributesOf returns the owner and group that an entry gets at the sink: by name if this host has
+// the name, otherwise by number.
 func (k *sink) attributesOf(p *wire.AnnouncedEntry) *chunker.Attributes {
 	flags := k.Session.Terms.Flags
 	if flags&(wire.FlagOwner|wire.FlagGroup) == 0 {
@@ -78,8 +78,8 @@ func (k *sink) attributesOf(p *wire.AnnouncedEntry) *chunker.Attributes {
 	return a
 }
 
-// resumes reports whether a later copy resumes a file that is cut off. The manifest that a copy writes has the digests
-// of all pieces, including those that only the peer has.
+// resumes reports whether a later copy resumes a file that is cut off. The manifest that a copy
+// writes has the digests of all pieces, including those that only the peer has.
 func (o *Options) resumes() bool { return !o.NoResume && !o.DryRun && o.WriteManifest == "" }
 
 // fileSizes returns the bounds of the size of copied files, as they are sent.

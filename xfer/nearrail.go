@@ -14,16 +14,16 @@ import (
 	"gdrcp/xfer/internal/door"
 )
 
-// dialTarget is an address of a server, and the local device that is to reach it. An empty device leaves the choice to
-// the kernel.
+// dialTarget is an address of a server, and the local device that is to reach it. An empty device
+// leaves the choice to the kernel.
 type dialTarget struct {
 	device string
 	to     door.RailAddr
 }
 
-// dialTargets returns the addresses in the order in which they are tried. If the local slots are to be in one
-// particular GPU, addresses that a device near to it reaches come first. Traffic that crosses the processor on its way
-// is slower, or does not work.
+// dialTargets returns the addresses in the order in which they are tried. If the local slots are to
+// be in one particular GPU, addresses that a device near to it reaches come first. Traffic that
+// crosses the processor on its way is slower, or does not work.
 func (c *Client) dialTargets(ctx context.Context, rails []door.RailAddr, o *Options) []dialTarget {
 	as := make([]dialTarget, len(rails))
 	for i, r := range rails {
@@ -43,8 +43,8 @@ func (c *Client) dialTargets(ctx context.Context, rails []door.RailAddr, o *Opti
 	return n.sort(as)
 }
 
-// wantedGPU is the PCI address of the GPU that this end is to use. It is empty if any GPU will do, and if there is no
-// such GPU; the session then reports that.
+// wantedGPU is the PCI address of the GPU that this end is to use. It is empty if any GPU will do,
+// and if there is no such GPU; the session then reports that.
 func (c *Client) wantedGPU(o *Options) string {
 	if !o.local.IsOne() || c.GPUs == nil {
 		return ""
@@ -52,8 +52,9 @@ func (c *Client) wantedGPU(o *Options) string {
 	return pciOf(c.GPUs, o.local)
 }
 
-// routes returns the devices by which the kernel reaches the addresses. A device is empty if the kernel has no route.
-// The kernel is asked for all of them in parallel, because an unused address takes seconds.
+// routes returns the devices by which the kernel reaches the addresses. A device is empty if the
+// kernel has no route. The kernel is asked for all of them in parallel, because an unused address
+// takes seconds.
 func (c *Client) routes(ctx context.Context, rails []door.RailAddr) []string {
 	devices := make([]string, len(rails))
 	var all sync.WaitGroup
@@ -88,9 +89,10 @@ func (n *nearness) path(d *rdma.Device) gpu.PathClass {
 	return gpu.PathBetween(n.sysfs, n.gpu, d.PCIAddress)
 }
 
-// sort puts first the addresses that a near device reaches. Those of a device with less than half the rate of the
-// fastest come last, because such a device has another purpose. If several devices are in a server's network, the
-// kernel names only one. sort adds those of them that are nearer than any that the kernel names.
+// sort puts first the addresses that a near device reaches. Those of a device with less than half
+// the rate of the fastest come last, because such a device has another purpose. If several devices
+// are in a server's network, the kernel names only one. sort adds those of them that are nearer
+// than any that the kernel names.
 func (n *nearness) sort(as []dialTarget) []dialTarget {
 	nearest, fastest := gpu.SYS, 0.0
 	for _, a := range as {
@@ -135,8 +137,8 @@ func railRank(sysfs, gpuAt, deviceAt string, rateGbps, fastest float64) int {
 	return int(gpu.PathBetween(sysfs, gpuAt, deviceAt))
 }
 
-// networksOf returns the networks that a device's addresses are in. It leaves out IPv6 link-local ones, because they
-// say nothing about reachability.
+// networksOf returns the networks that a device's addresses are in. It leaves out IPv6 link-local
+// ones, because they say nothing about reachability.
 func networksOf(d *rdma.Device) (networks []netip.Prefix) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

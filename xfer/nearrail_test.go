@@ -18,7 +18,8 @@ import (
 	"gdrcp/xfer/internal/door"
 )
 
-// network is a set of devices, and the device that the kernel names for each address. It moves no data.
+// network is a set of devices, and the device that the kernel names for each address. It moves no
+// data.
 type network struct {
 	rdma.Provider
 	devices []rdma.Device
@@ -59,8 +60,9 @@ func MachineOf(t *testing.T, paths map[string]string) string { return machineOf(
 // SetSysfs is for a client that does not copy yet.
 func SetSysfs(c *Client, dir string) { c.sysfs = dir }
 
-// twoProcessors is a made-up machine: GPUs 0 and 1 each have a switch with a NIC, GPU 1 also a second one; GPU 2 is
-// alone below the second processor, with a NIC next to it; GPU 3 does not exist in sysfs.
+// twoProcessors is a made-up machine: GPUs 0 and 1 each have a switch with a NIC, GPU 1 also a
+// second one; GPU 2 is alone below the second processor, with a NIC next to it; GPU 3 does not
+// exist in sysfs.
 func twoProcessors(t *testing.T) (sysfs string) {
 	t.Helper()
 	return machineOf(t, map[string]string{

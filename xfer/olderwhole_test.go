@@ -29,8 +29,8 @@ func TestOlderServerReplacesNothing(t *testing.T) {
 	}
 }
 
-// A client receives the list of what is lost with a replaced directory only if it knows that list. Its tree is
-// published in any case.
+// A client receives the list of what is lost with a replaced directory only if it knows that list.
+// Its tree is published in any case.
 func TestOlderClientHearsNothingOfReplaced(t *testing.T) {
 	OnHost(t)
 	for name, knows := range map[string]bool{"older": false, "not older": true} {

@@ -18,9 +18,10 @@ import (
 // errOtherCopy refuses any copy but the one that the server was started for.
 var errOtherCopy = errors.New("this end admits only the copy that it was started for")
 
-// OneCopy is the copy that a server was started for: its direction, its paths, and all of its options that extend what
-// the copy may do or keep. It admits one session. A session whose client never received the welcome does not count,
-// because a client whose connection breaks there connects again in another way.
+// OneCopy is the copy that a server was started for: its direction, its paths, and all of its
+// options that extend what the copy may do or keep. It admits one session. A session whose client
+// never received the welcome does not count, because a client whose connection breaks there
+// connects again in another way.
 type OneCopy struct {
 	wanted wire.Hello // its mode, codec, flags, paths, GPU, sizes and MaxDelete count
 	rules  [sha256.Size]byte
@@ -36,8 +37,8 @@ type OneCopy struct {
 	last  *SessionEnd   // for the session that made the copy
 }
 
-// CopyTerms encodes the copy that a client makes with these options, for the OneCopy of the peer: a push or a pull, of
-// a stream or of files. The errors are those of Push and Pull.
+// CopyTerms encodes the copy that a client makes with these options, for the OneCopy of the peer: a
+// push or a pull, of a stream or of files. The errors are those of Push and Pull.
 //
 // The terms are the SHA-256 of the filter rules, as they are sent, and then a hello.
 func (o Options) CopyTerms(push, stream bool) ([]byte, error) {
@@ -104,10 +105,10 @@ func NewGrant(terms []byte, paths []string) (*OneCopy, error) {
 	return g, nil
 }
 
-// OnlyFrom restricts the names in a push to those of its sources, which another host reads. If a source gives its files
-// no name of their own, like dir/., any name is accepted. A source may be a pattern: standsFor then reports whether the
-// pattern's last part matches a name. OnlyFrom also fixes whether the push has several sources, unless one source may
-// expand to several.
+// OnlyFrom restricts the names in a push to those of its sources, which another host reads. If a
+// source gives its files no name of their own, like dir/., any name is accepted. A source may be a
+// pattern: standsFor then reports whether the pattern's last part matches a name. OnlyFrom also
+// fixes whether the push has several sources, unless one source may expand to several.
 func (g *OneCopy) OnlyFrom(sources []string, mayBeSeveral bool, standsFor func(pattern, name string) bool) {
 	if !mayBeSeveral {
 		g.loose &^= wire.FlagMany
@@ -197,9 +198,9 @@ func (g *OneCopy) otherPath(paths []string) string {
 	return fmt.Sprintf("a %s of other paths", g.wanted.Terms.Mode)
 }
 
-// admit takes a session with hello h, if it is the granted copy and that copy has not begun. end ends the session.
-// admit ends a session that was admitted before, if its client has not received the welcome. A nil OneCopy admits every
-// session.
+// admit takes a session with hello h, if it is the granted copy and that copy has not begun. end
+// ends the session. admit ends a session that was admitted before, if its client has not received
+// the welcome. A nil OneCopy admits every session.
 func (g *OneCopy) admit(h *wire.Hello, s *flow.Session, end context.CancelCauseFunc) error {
 	if g == nil {
 		return nil
@@ -254,8 +255,8 @@ func (g *OneCopy) Ended(ctx context.Context) (*SessionEnd, error) {
 	}
 }
 
-// checkRules compares the rules of a session with those of the copy. Rules matter here because they also say what
-// deletion must keep.
+// checkRules compares the rules of a session with those of the copy. Rules matter here because they
+// also say what deletion must keep.
 func (g *OneCopy) checkRules(rules []filter.Rule) error {
 	if g != nil && sumOfRules(rules) != g.rules {
 		return fmt.Errorf("%w: one with other filter rules", errOtherCopy)

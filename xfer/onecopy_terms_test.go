@@ -96,8 +96,8 @@ func TestTermsThatAreNone(t *testing.T) {
 	}
 }
 
-// Rules say what deletion keeps, and what is left out: other rules than those that were granted are refused before
-// anything happens.
+// Rules say what deletion keeps, and what is left out: other rules than those that were granted are
+// refused before anything happens.
 func TestGrantOfRules(t *testing.T) {
 	OnHost(t)
 	granted := Options{Recursive: true, Delete: true, Rules: []filter.Rule{{Pattern: "old"}}}
@@ -116,7 +116,8 @@ func TestGrantOfRules(t *testing.T) {
 	}
 }
 
-// The bound on deletions belongs to the granted copy, and so does whether its destination must be a directory.
+// The bound on deletions belongs to the granted copy, and so does whether its destination must be a
+// directory.
 func TestGrantOfBoundedDeletion(t *testing.T) {
 	terms, err := Options{Recursive: true, Delete: true, MaxDelete: 3}.CopyTerms(true, false)
 	if err != nil {

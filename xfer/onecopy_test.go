@@ -32,8 +32,8 @@ type granting struct {
 	only *OneCopy
 }
 
-// startedFor starts a server for the copy with these options, like a remote process: of the user's own files. from
-// restricts the names of a push's sources.
+// startedFor starts a server for the copy with these options, like a remote process: of the user's
+// own files. from restricts the names of a push's sources.
 func startedFor(t *testing.T, push bool, o Options, from []string, paths ...string) *granting {
 	t.Helper()
 	g := &granting{T: t, hostileWay: byTCP(), dir: t.TempDir()}
@@ -119,7 +119,8 @@ func (g *granting) pull(o Options, dst string, paths ...string) error {
 	return err
 }
 
-// A client with the key of an end that was started for one push can do only that push, and only once.
+// A client with the key of an end that was started for one push can do only that push, and only
+// once.
 func TestGrantOfAPush(t *testing.T) {
 	OnHost(t)
 	asked := Options{Recursive: true, Links: true, Perms: true, Times: true}
@@ -209,7 +210,8 @@ func TestGrantOfAPush(t *testing.T) {
 	}
 }
 
-// If sources are patterns, the other host says which names they stand for, and sends no other names.
+// If sources are patterns, the other host says which names they stand for, and sends no other
+// names.
 func TestGrantOfPatterns(t *testing.T) {
 	OnHost(t)
 	asked := Options{Recursive: true}
@@ -282,8 +284,8 @@ func TestGrantOfAPull(t *testing.T) {
 	}
 }
 
-// If a client's connection breaks before it receives the welcome, the client connects again, and the hung session ends.
-// A client that continues after its hello has begun the copy.
+// If a client's connection breaks before it receives the welcome, the client connects again, and
+// the hung session ends. A client that continues after its hello has begun the copy.
 func TestGrantIsUsedOnce(t *testing.T) {
 	OnHost(t)
 	asked := Options{Recursive: true}

@@ -37,40 +37,44 @@ const (
 type Options struct {
 	Recursive bool
 	Follow    bool // -L
-	// OneFileSystem copies a directory on which another file system is mounted, below a source, as an empty directory.
+	// OneFileSystem copies a directory on which another file system is mounted, below a source, as
+	// an empty directory.
 	OneFileSystem bool
 	// Names lists the entries to copy of the one source's contents. Nil means everything.
 	Names *chunker.List
-	// Unfit returns why a Push of several sources must not copy one of them, a file or link. That source fails, and the
-	// others are copied. A nil Unfit refuses none.
+	// Unfit returns why a Push of several sources must not copy one of them, a file or link. That
+	// source fails, and the others are copied. A nil Unfit refuses none.
 	Unfit func(source string) error
 	// Rules say what the copy leaves out. The first rule that matches counts.
 	Rules   []filter.Rule
 	NoFsync bool
-	// IO is the I/O mode by which the sink writes files, and the source reads them (see chunker.Tree.ReadBy). Any mode
-	// but fileset.IOAuto is forced at the sink: a copy to a file system that does not have it is an ErrUnsupported.
+	// IO is the I/O mode by which the sink writes files, and the source reads them (see
+	// chunker.Tree.ReadBy). Any mode but fileset.IOAuto is forced at the sink: a copy to a file
+	// system that does not have it is an ErrUnsupported.
 	IO fileset.IOMode
-	// Transfers is how many large files are in progress in parallel, up to MaxTransfers. 0 stands for DefaultTransfers.
-	// A copy that writes a manifest has one.
+	// Transfers is how many large files are in progress in parallel, up to MaxTransfers. 0 stands
+	// for DefaultTransfers. A copy that writes a manifest has one.
 	Transfers int
-	// NoResume begins every file again, and keeps nothing of a file that was not completed. Recheck re-verifies data
-	// left by an interrupted copy before resuming. A copy that writes a manifest begins every file again.
+	// NoResume begins every file again, and keeps nothing of a file that was not completed. Recheck
+	// re-verifies data left by an interrupted copy before resuming. A copy that writes a manifest
+	// begins every file again.
 	NoResume, Recheck bool
-	// PartialDir is where the destination keeps partial files: in one directory, if it is an absolute path, or in a
-	// directory of that name next to each target. Entries with that name are left out, and not deleted. Empty: next to
-	// the targets.
+	// PartialDir is where the destination keeps partial files: in one directory, if it is an
+	// absolute path, or in a directory of that name next to each target. Entries with that name are
+	// left out, and not deleted. Empty: next to the targets.
 	PartialDir string
 	// VerifyWritten reads every file back from the disk, and checks it, before it gets its name.
 	VerifyWritten bool
-	// CopyGrowing copies files that grow while they are read, up to their size when they were found. It has no effect
-	// on a copy that must match a Manifest.
+	// CopyGrowing copies files that grow while they are read, up to their size when they were
+	// found. It has no effect on a copy that must match a Manifest.
 	CopyGrowing bool
 
-	// These say what the copy keeps of the source, as in rsync: links as links, which are otherwise left out;
-	// permission bits; modification times; owner and group by name, or with NumericIDs by number; hard links; extended
-	// attributes. ACLs are POSIX ACLs, and imply Perms.
+	// These say what the copy keeps of the source, as in rsync: links as links, which are otherwise
+	// left out; permission bits; modification times; owner and group by name, or with NumericIDs by
+	// number; hard links; extended attributes. ACLs are POSIX ACLs, and imply Perms.
 	Links, Perms, Times, Owner, Group, NumericIDs, HardLinks, Xattrs, ACLs bool
-	// RequireAttributes fails an entry that lacks such an attribute. Otherwise the summary lists them.
+	// RequireAttributes fails an entry that lacks such an attribute. Otherwise the summary lists
+	// them.
 	RequireAttributes bool
 	// Privileged lets a Pull keep set-ID bits of files, and xattrs outside the user namespace.
 	Privileged bool
@@ -80,34 +84,38 @@ type Options struct {
 	IgnoreExisting bool // files that exist there are kept, but not directories
 	Existing       bool // entries that do not exist there are not made
 	Update         bool // -u: files that are newer there are kept
-	// With Times, the destination keeps files of the same size and time, unless IgnoreTimes or a manifest requires a
-	// copy. With SizeOnly it keeps all files of the same size.
+	// With Times, the destination keeps files of the same size and time, unless IgnoreTimes or a
+	// manifest requires a copy. With SizeOnly it keeps all files of the same size.
 	IgnoreTimes, SizeOnly bool
-	// Whole makes the copy of one directory appear at the destination in one step, or not at all. The destination is
-	// the copy itself.
+	// Whole makes the copy of one directory appear at the destination in one step, or not at all.
+	// The destination is the copy itself.
 	Whole bool
-	// ForceReplace, with Whole, replaces an existing directory whatever its contents. Without it the directory must be
-	// one that Whole made, or contain nothing at its top that the source does not have.
+	// ForceReplace, with Whole, replaces an existing directory whatever its contents. Without it
+	// the directory must be one that Whole made, or contain nothing at its top that the source does
+	// not have.
 	ForceReplace bool
-	// Checksum compares files of the same size by the digests of their pieces, and sends only the pieces that differ.
+	// Checksum compares files of the same size by the digests of their pieces, and sends only the
+	// pieces that differ.
 	Checksum bool
-	// BasisManifest, with Checksum and in a Pull, is a manifest with identities of the destination's files. Files that
-	// match it are not read there.
+	// BasisManifest, with Checksum and in a Pull, is a manifest with identities of the
+	// destination's files. Files that match it are not read there.
 	BasisManifest string
-	// AppendVerify takes a file that is shorter at the destination for the beginning of the source's: it is compared as
-	// with Checksum, and the rest is sent. Files that are not shorter there are kept.
+	// AppendVerify takes a file that is shorter at the destination for the beginning of the
+	// source's: it is compared as with Checksum, and the rest is sent. Files that are not shorter
+	// there are kept.
 	AppendVerify bool
-	// InPlace writes into the existing files at the destination. A file that was not completed is then partly old and
-	// partly new.
+	// InPlace writes into the existing files at the destination. A file that was not completed is
+	// then partly old and partly new.
 	InPlace bool
 	// NoSpaceCheck begins the copy however little space there seems to be at the destination.
 	NoSpaceCheck   bool
 	Delete         bool // entries that the source does not have are deleted at the end
 	DeleteExcluded bool // Delete, also of entries that rules exclude
-	// MinFileBytes and MaxFileBytes bound the size of files: smaller and larger files are not transferred. MaxFileBytes
-	// is 0 for any size, and negative for empty files only.
+	// MinFileBytes and MaxFileBytes bound the size of files: smaller and larger files are not
+	// transferred. MaxFileBytes is 0 for any size, and negative for empty files only.
 	MinFileBytes, MaxFileBytes int64
-	// MaxDelete is how many files and directories are deleted at most. 0 means any number, and a negative value none.
+	// MaxDelete is how many files and directories are deleted at most. 0 means any number, and a
+	// negative value none.
 	MaxDelete int64
 
 	Transport  string // "auto", "verbs" or "tcp"
@@ -116,12 +124,14 @@ type Options struct {
 	RemoteRail string // of the server's rail
 	trace      link.Trace
 
-	// Rails is how many rails carry a copy at most: AllRails for every one that reaches the server. 0 is AllRails over
-	// RDMA devices, and 1 over TCP. MoreRails names further local rails if Rail names one.
+	// Rails is how many rails carry a copy at most: AllRails for every one that reaches the server.
+	// 0 is AllRails over RDMA devices, and 1 over TCP. MoreRails names further local rails if Rail
+	// names one.
 	Rails     int
 	MoreRails []string
-	// QPs and Slots, if 0, follow the rate of the local RDMA devices: 1 and DefaultSlots if the rate is not known, or
-	// without RDMA. For a distant server they follow the amount of data that the path keeps in flight.
+	// QPs and Slots, if 0, follow the rate of the local RDMA devices: 1 and DefaultSlots if the
+	// rate is not known, or without RDMA. For a distant server they follow the amount of data that
+	// the path keeps in flight.
 	QPs        int
 	ChunkBytes int
 	Slots      int
@@ -129,8 +139,8 @@ type Options struct {
 	MostSlots int
 	Hash      manifest.Algorithm
 	Compress  Compress
-	// GPU and RemoteGPU say where each end has its slots: "" or "off" for host memory, "auto", or a name that gpu.Find
-	// accepts.
+	// GPU and RemoteGPU say where each end has its slots: "" or "off" for host memory, "auto", or a
+	// name that gpu.Find accepts.
 	GPU, RemoteGPU string
 	// GPUFlush is "" or "auto", or "always".
 	GPUFlush string
@@ -146,7 +156,8 @@ type Options struct {
 	// Wire says how this end's packets are sent.
 	Wire rdma.Wire
 
-	// Manifest is the name of a manifest that the copy must match. WriteManifest is the name of one to write.
+	// Manifest is the name of a manifest that the copy must match. WriteManifest is the name of one
+	// to write.
 	Manifest      string
 	WriteManifest string
 
@@ -163,7 +174,8 @@ type Options struct {
 
 	follows      linkSizes
 	wantManifest *manifest.Reader
-	// local and remote are where this end's slots and the server's are to be, from GPU and the options like it.
+	// local and remote are where this end's slots and the server's are to be, from GPU and the
+	// options like it.
 	local, remote ring.Placement
 	store         *chunker.Sink // the store of a pull
 }
@@ -204,7 +216,7 @@ func (o *Options) complete() {
 // Compress says how a source may store chunks.
 type Compress = wire.Compress
 
-// The ways to compress. CompressAuto uses s2 where s2 saves enough bytes.
+// The ways to compress. CompressAuto uses s2 if s2 saves enough bytes.
 const (
 	CompressOff  = wire.CompressOff
 	CompressZstd = wire.CompressZstd

@@ -12,8 +12,8 @@ import (
 
 func TestRelaxedOrderingOfCopies(t *testing.T) { over(t, testRelaxedOrderingOfCopies) }
 
-// A copy over a device that accepts relaxed ordering moves the same bytes and reports it. If the device refuses it
-// although it was requested by name, no file is made.
+// A copy over a device that accepts relaxed ordering moves the same bytes and reports it. If the
+// device refuses it although it was requested by name, no file is made.
 func testRelaxedOrderingOfCopies(t *testing.T, w way) {
 	s, dir := serve(t, w), t.TempDir()
 	src := filepath.Join(dir, "file")

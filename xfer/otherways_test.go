@@ -47,8 +47,8 @@ func (w *writesOnce) Write(b []byte) (int, error) {
 	return w.Buffer.Write(b)
 }
 
-// onceCopies are copies that cannot resume after an attempt has ended. Each copies source, a tree, and returns what
-// must equal it.
+// onceCopies are copies that cannot resume after an attempt has ended. Each copies source, a tree,
+// and returns what must equal it.
 var onceCopies = map[string]struct {
 	change func(t *testing.T, o *xfer.Options)
 	push   bool
@@ -70,7 +70,8 @@ func writesManifest(t *testing.T, o *xfer.Options) {
 
 func deletesSome(_ *testing.T, o *xfer.Options) { o.Delete, o.MaxDelete = true, 1 }
 
-// copyOnce makes one of onceCopies, with as many attempts as make sense. It calls again before each further one.
+// copyOnce makes one of onceCopies, with as many attempts as make sense. It calls again before each
+// further one.
 func copyOnce(t *testing.T, name string, c *xfer.Client, s *served, o xfer.Options, again func()) (sum *xfer.Summary, err error) {
 	t.Helper()
 	kind, src, dst := onceCopies[name], t.TempDir(), t.TempDir()
@@ -143,8 +144,8 @@ func copyOnce(t *testing.T, name string, c *xfer.Client, s *served, o xfer.Optio
 	return sum, nil
 }
 
-// A copy that cannot resume begins again over TCP if an RDMA device refuses the ring, at either end: nothing has been
-// read, written, deleted or sent by then.
+// A copy that cannot resume begins again over TCP if an RDMA device refuses the ring, at either
+// end: nothing has been read, written, deleted or sent by then.
 func TestRefusedRingsDoNotEndCopiesOfOneAttempt(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	for name := range onceCopies {

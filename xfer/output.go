@@ -10,18 +10,18 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// streamPartBytes is how many bytes of a piece are written to a stream in one call. Each write counts as progress, even
-// if the reader is slow.
+// streamPartBytes is how many bytes of a piece are written to a stream in one call. Each write
+// counts as progress, even if the reader is slow.
 const streamPartBytes = 64 << 10
 
-// streamLander writes what arrives to a stream. It is the only worker of its sink. It verifies a piece immediately
-// before it writes it. When a piece must be sent again, all later pieces wait: the rest of its chunk is sent again with
-// it, and later chunks remain in their slots.
+// streamLander writes what arrives to a stream. It is the only worker of its sink. It verifies a
+// piece immediately before it writes it. When a piece must be sent again, all later pieces wait:
+// the rest of its chunk is sent again with it, and later chunks remain in their slots.
 type streamLander struct {
 	sink   *sink
 	lander lander
-	// owed are the extents that come next, from the one that is sent again to the end of its chunk: pieces that were
-	// requested, and holes between them.
+	// owed are the extents that come next, from the one that is sent again to the end of its chunk:
+	// pieces that were requested, and holes between them.
 	owed []owedExtent
 	// waiting are the chunks that are booked and in their slots, in order.
 	waiting []waitingChunk
@@ -76,7 +76,8 @@ func (k *sink) drainStream(ctx context.Context) error {
 	}
 }
 
-// arrived writes a chunk, or keeps it until the requested pieces have come. It then writes the chunks that it kept.
+// arrived writes a chunk, or keeps it until the requested pieces have come. It then writes the
+// chunks that it kept.
 func (w *streamLander) arrived(ctx context.Context, a flow.Filled) error {
 	r := wire.ReturnedSlot{Slot: uint32(a.Slot), Generation: a.Generation}
 	done, err := w.sink.open(&w.lander.chunk, a, &r)
@@ -164,8 +165,8 @@ func (w *streamLander) landChunk(h *wire.ChunkHeader, a flow.Filled) error {
 	return w.lander.drain()
 }
 
-// landPiece writes an extent, if it is the next one and intact. again says that the source must send it again. data is
-// its bytes, unless the payload of the chunk was damaged.
+// landPiece writes an extent, if it is the next one and intact. again says that the source must
+// send it again. data is its bytes, unless the payload of the chunk was damaged.
 func (w *streamLander) landPiece(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, data []byte, damaged bool) (again bool, err error) {
 	if over, _ := e.hasEnded(); over {
 		w.owed = nil
@@ -209,8 +210,9 @@ func (w *streamLander) landPiece(h *wire.ChunkHeader, e *sinkEntry, x *wire.Exte
 	return false, w.payHoles(e)
 }
 
-// owedAt finds an extent that was sent again among those that the stream needs. The extent must be one of them and
-// claim what was first claimed. If its claim differs, owedAt returns -1 and ends the entry.
+// owedAt finds an extent that was sent again among those that the stream needs. The extent must be
+// one of them and claim what was first claimed. If its claim differs, owedAt returns -1 and ends
+// the entry.
 func (w *streamLander) owedAt(e *sinkEntry, x *wire.Extent) (int, error) {
 	i := slices.IndexFunc(w.owed, func(o owedExtent) bool { return o.Off == x.Off && o.Flags&wire.ExtHole == 0 })
 	if i < 0 {
@@ -224,7 +226,8 @@ func (w *streamLander) owedAt(e *sinkEntry, x *wire.Extent) (int, error) {
 	return i, nil
 }
 
-// damaged records that the next piece arrived damaged, and reports whether the source must send it again.
+// damaged records that the next piece arrived damaged, and reports whether the source must send it
+// again.
 func (w *streamLander) damaged(e *sinkEntry) bool {
 	w.sink.tally.AddRepairs(1)
 	o := &w.owed[0]
@@ -261,7 +264,8 @@ func (w *streamLander) payHoles(e *sinkEntry) error {
 	return nil
 }
 
-// write writes verified bytes to the stream, with at least one call. It blocks until the reader accepts them.
+// write writes verified bytes to the stream, with at least one call. It blocks until the reader
+// accepts them.
 func (w *streamLander) write(data []byte) error {
 	for first := true; first || len(data) > 0; first = false {
 		from := stat.Now()

@@ -14,8 +14,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// A new file has the mode that a redirection would give it, and one that is replaced keeps its own. Anything that is
-// not a file name is refused.
+// A new file has the mode that a redirection would give it, and one that is replaced keeps its own.
+// Anything that is not a file name is refused.
 func TestWhereStreamsGo(t *testing.T) {
 	w := tcpWay(t)
 	umask := unix.Umask(0o027)

@@ -9,16 +9,16 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// extentAlign and pageAlign are the alignments of an extent's bytes in a slot: to a cache line, or from pageFrom bytes
-// on to a page, if that helps the file system.
+// extentAlign and pageAlign are the alignments of an extent's bytes in a slot: to a cache line, or
+// from pageFrom bytes on to a page, if that helps the file system.
 const (
 	extentAlign = 64
 	pageAlign   = 4096
 	pageFrom    = 64 << 10
 )
 
-// pack cuts accepted entries into chunks and passes each to the workers in a source slot. Requests for a resend go
-// first. pack returns when every entry has ended.
+// pack cuts accepted entries into chunks and passes each to the workers in a source slot. Requests
+// for a resend go first. pack returns when every entry has ended.
 func (s *source) pack(ctx context.Context) error {
 	defer close(s.jobs.Ready)
 	if err := s.Session.Link.AwaitRing(ctx); err != nil {
@@ -34,7 +34,8 @@ func (s *source) pack(ctx context.Context) error {
 	}
 }
 
-// nextJob waits for a free slot and something to put into it. It returns nil when nothing more will come.
+// nextJob waits for a free slot and something to put into it. It returns nil when nothing more will
+// come.
 func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
 	s.sender.Mu.Lock()
 	defer s.sender.Mu.Unlock()
@@ -199,8 +200,8 @@ func (s *source) cutChunk(c *outChunk) error {
 	return nil
 }
 
-// nextExtent returns the length and kind of the next extent of a file: one piece, a run of pieces that are holes, or
-// the pieces that an earlier copy left at the sink.
+// nextExtent returns the length and kind of the next extent of a file: one piece, a run of pieces
+// that are holes, or the pieces that an earlier copy left at the sink.
 func (s *source) nextExtent(e *srcEntry) (length int64, flags uint16) {
 	piece := s.Session.Terms.PieceBytes
 	left := e.Size - e.packed

@@ -14,8 +14,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A chunk that waits in its slot for an earlier one does not hold up the copy when its file has ended: the source then
-// sends nothing more of it.
+// A chunk that waits in its slot for an earlier one does not hold up the copy when its file has
+// ended: the source then sends nothing more of it.
 func TestChunksThatWaitForWhatNeverComes(t *testing.T) {
 	overHostile(t, func(t *testing.T, w hostileWay) {
 		_, addr, ends := w.serve(t)
@@ -71,7 +71,8 @@ func (p *puppet) endOf(ctx context.Context, o *Options, file wire.AnnouncedEntry
 	return p.await(ctx, wire.MsgDone)
 }
 
-// The same holds for chunks of a stream that wait for a damaged piece, and those that wait for their turn after these.
+// The same holds for chunks of a stream that wait for a damaged piece, and those that wait for
+// their turn after these.
 func TestChunksOfAStreamThatEnded(t *testing.T) {
 	OnHost(t)
 	const piece = manifest.DefaultPieceBytes

@@ -57,8 +57,8 @@ func testPartialDir(t *testing.T, w way) {
 	}
 }
 
-// Directories for partial files are neither copied nor deleted, except those in a directory that is deleted, whatever
-// characters their name has. An entry whose name is only similar is copied.
+// Directories for partial files are neither copied nor deleted, except those in a directory that is
+// deleted, whatever characters their name has. An entry whose name is only similar is copied.
 func TestPartialDirsAreNotCopied(t *testing.T) { over(t, testPartialDirsAreNotCopied) }
 
 func testPartialDirsAreNotCopied(t *testing.T, w way) {
@@ -83,7 +83,8 @@ func testPartialDirsAreNotCopied(t *testing.T, w way) {
 	}
 }
 
-// A directory for partial files that cannot be used ends the copy before any data, with an error that names it.
+// A directory for partial files that cannot be used ends the copy before any data, with an error
+// that names it.
 func TestUnusablePartialDir(t *testing.T) {
 	w := tcpWay(t)
 	s := serve(t, w)

@@ -21,8 +21,9 @@ const pingBytes = 64
 // Latency is the round trip of one kind of work request.
 type Latency struct {
 	Link Link
-	// Op is "send" (a message and its answer), "write-imm" (a Write with immediate, and the peer's Write with immediate
-	// in return) or "write" (a Write, followed on the same queue pair by a Read of the same bytes).
+	// Op is "send" (a message and its answer), "write-imm" (a Write with immediate, and the peer's
+	// Write with immediate in return) or "write" (a Write, followed on the same queue pair by a
+	// Read of the same bytes).
 	Op                    string
 	Median, P99, Shortest time.Duration
 	Rounds                int

@@ -12,7 +12,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// place decides where the copy goes, when its first entry is known.
+// place decides the destination of the copy, when its first entry is known.
 func (k *sink) place(first *wire.AnnouncedEntry) error {
 	k.window.mu.Lock()
 	placed := k.window.placed
@@ -36,7 +36,7 @@ func (k *sink) place(first *wire.AnnouncedEntry) error {
 	return k.store.Place(&first.Entry, k.Session.Terms.Name)
 }
 
-// reportPlace reports where the entries of a pull go.
+// reportPlace reports the destination of a pull's entries.
 func (k *sink) reportPlace(first *wire.AnnouncedEntry) {
 	_, leaf := k.store.Into()
 	p := Place{Name: k.Session.Terms.Name, Inside: leaf == ""}
@@ -83,8 +83,8 @@ func (k *sink) prepare(e *sinkEntry) error {
 	return nil
 }
 
-// spares ends an entry that would get the name of the manifest that this copy writes. An entry that was named on the
-// command line counts as failed.
+// spares ends an entry that would get the name of the manifest that this copy writes. An entry that
+// was named on the command line counts as failed.
 func (k *sink) spares(e *sinkEntry) bool {
 	if e.Type == manifest.Dir || k.out != nil || !k.store.Spares(e.Path) {
 		return false
@@ -98,8 +98,8 @@ func (k *sink) spares(e *sinkEntry) bool {
 	return true
 }
 
-// countFound counts an announced file in the total. The source sends its own total rarely: the files that are kept
-// meanwhile, and subtracted from the total, can be more than that.
+// countFound counts an announced file in the total. The source sends its own total rarely: the
+// files that are kept meanwhile, and subtracted from the total, can be more than that.
 func (k *sink) countFound(e *sinkEntry) {
 	if e.isLink() || e.Stream {
 		return
@@ -122,7 +122,8 @@ func (k *sink) hearTotals(ctx context.Context, body []byte) error {
 	return k.plan(ctx)
 }
 
-// plan checks that the file system has room for the announced entries, and permits their data to come.
+// plan checks that the file system has room for the announced entries, and permits their data to
+// come.
 func (k *sink) plan(ctx context.Context) error {
 	k.window.mu.Lock()
 	upto, opened := k.window.announced, k.window.totalKnown && k.window.placed

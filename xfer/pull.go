@@ -9,13 +9,13 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// pullFilter records what a pull asked for, or what the OneCopy of a push allows. The source says which entries exist.
-// Only this end can know which of them may be written at the destination: a user who pulls one file into a home
-// directory does not want a .bashrc as well.
+// pullFilter records what a pull asked for, or what the OneCopy of a push allows. The source says
+// which entries exist. Only this end can know which of them may be written at the destination: a
+// user who pulls one file into a home directory does not want a .bashrc as well.
 type pullFilter struct {
 	flags uint64
-	// name is the name of a single source at the destination. It is "." if the source's contents go into the
-	// destination itself.
+	// name is the name of a single source at the destination. It is "." if the source's contents go
+	// into the destination itself.
 	name string
 	// named reports whether a name is one of several sources'. It is nil for a single source.
 	named func(name string) bool
@@ -44,8 +44,8 @@ func newPullFilter(h *wire.Hello) *pullFilter {
 // sourceName is the name of a single source of a pull at the destination.
 func sourceName(path string) string { return chunker.BaseName("/" + path) }
 
-// check refuses an entry that no server announces if it serves what was asked for. The destination's Place checks that
-// a tree has "." at its top. A nil pullFilter accepts everything.
+// check refuses an entry that no server announces if it serves what was asked for. The
+// destination's Place checks that a tree has "." at its top. A nil pullFilter accepts everything.
 func (a *pullFilter) check(e *manifest.Entry) error {
 	if a == nil {
 		return nil

@@ -14,9 +14,9 @@ import (
 // errSuperseded ends a session whose client has connected again.
 var errSuperseded = fault.ErrSuperseded
 
-// pushes are the copies that clients are pushing to a server. Only one attempt of a copy runs at a time: an earlier
-// one, whose connection is lost, still removes or publishes files and sets times as it ends, and would change what a
-// later one has made. The zero value has none.
+// pushes are the copies that clients are pushing to a server. Only one attempt of a copy runs at a
+// time: an earlier one, whose connection is lost, still removes or publishes files and sets times
+// as it ends, and would change what a later one has made. The zero value has none.
 type pushes struct {
 	mu   sync.Mutex
 	copy map[pushID]*pushedCopy
@@ -47,8 +47,9 @@ func (e *endingError) Error() string { return fmt.Sprintf("%s after %v", stillWr
 // Unwrap returns ErrPeerStopped: to the client the server has stopped, as if it had restarted.
 func (e *endingError) Unwrap() error { return fault.ErrPeerStopped }
 
-// enter makes a session the running attempt of its copy. It ends an earlier attempt and waits until nothing of that
-// runs any more, for patience at most. The session calls left when nothing of it runs any more, even after an error.
+// enter makes a session the running attempt of its copy. It ends an earlier attempt and waits until
+// nothing of that runs any more, for patience at most. The session calls left when nothing of it
+// runs any more, even after an error.
 func (p *pushes) enter(ctx context.Context, key string, end func(error), h *wire.Hello, patience time.Duration) (left func(), _ error) {
 	if h.Terms.Mode != wire.ModePush || h.Copy == (wire.CopyAttempt{}) {
 		return func() {}, nil

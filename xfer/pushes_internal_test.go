@@ -10,8 +10,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// TestAttemptsOfOneCopy: a later attempt ends an earlier one of the same copy and key and waits for it, but not for
-// ever; an earlier one that arrives late does not run; and nothing is kept.
+// TestAttemptsOfOneCopy: a later attempt ends an earlier one of the same copy and key and waits for
+// it, but not for ever; an earlier one that arrives late does not run; and nothing is kept.
 func TestAttemptsOfOneCopy(t *testing.T) {
 	var p pushes
 	id := fileset.NewStageID()

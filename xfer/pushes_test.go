@@ -13,7 +13,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// heldCall is the first call of a kind at a file system after it was armed. It waits there for release.
+// heldCall is the first call of a kind at a file system after it was armed. It waits there for
+// release.
 type heldCall struct {
 	dir     string
 	armed   atomic.Bool
@@ -45,8 +46,9 @@ func (h *heldCall) hasBegun() bool {
 	}
 }
 
-// TestAttemptsOfAPushRunOneByOne: an attempt whose connection is lost may still write, publish, delete, remove its
-// files or set times at the server. The next one begins after that, so its results are not changed.
+// TestAttemptsOfAPushRunOneByOne: an attempt whose connection is lost may still write, publish,
+// delete, remove its files or set times at the server. The next one begins after that, so its
+// results are not changed.
 func TestAttemptsOfAPushRunOneByOne(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	plain := func(*xfer.Options) {}

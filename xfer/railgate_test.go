@@ -8,8 +8,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// railGate holds back what a copy sends until its rails have joined. Otherwise a machine that is slow to make a rail
-// would have copied everything over the others by then.
+// railGate holds back what a copy sends until its rails have joined. Otherwise a machine that is
+// slow to make a rail would have copied everything over the others by then.
 type railGate struct {
 	open    chan struct{}
 	missing atomic.Int32
@@ -25,8 +25,8 @@ func newRailGate(further int) *railGate {
 	return g
 }
 
-// hold is for Stall of [rdmatest.Faults], at the source. It stops waiting for a rail that does not join, which the test
-// then reports.
+// hold is for Stall of [rdmatest.Faults], at the source. It stops waiting for a rail that does not
+// join, which the test then reports.
 func (g *railGate) hold(p rdmatest.Posted) bool {
 	if isPayload(p) {
 		select {

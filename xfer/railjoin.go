@@ -22,8 +22,8 @@ const MaxRails = link.MaxLinks
 const AllRails = -1
 
 const (
-	// railPause is the pause after the first loss of a rail. Each further loss doubles it, up to railMaxPause, until
-	// the rail has carried a link for that long.
+	// railPause is the pause after the first loss of a rail. Each further loss doubles it, up to
+	// railMaxPause, until the rail has carried a link for that long.
 	railPause    = time.Second
 	railMaxPause = 30 * time.Second
 	// railTries is how often a rail is tried that has never joined.
@@ -32,7 +32,8 @@ const (
 	joinTime = 10 * time.Second
 )
 
-// keepRails lets further rails join the session, and lost ones again. d is the session's first connection.
+// keepRails lets further rails join the session, and lost ones again. d is the session's first
+// connection.
 func keepRails(ctx context.Context, s *flow.Session, c *Client, ep Endpoint, d *firstConn, o *Options) error {
 	select {
 	case <-s.RoleSet:
@@ -104,8 +105,8 @@ func keepRail(ctx context.Context, s *flow.Session, w *railWay, d *firstConn, o 
 	}
 }
 
-// restRail waits before a rail is tried again. If no link is left, the wait is short, and it ends when the last link is
-// lost: the session ends if no rail joins soon.
+// restRail waits before a rail is tried again. If no link is left, the wait is short, and it ends
+// when the last link is lost: the session ends if no rail joins soon.
 func restRail(ctx context.Context, s *flow.Session, pause *time.Duration) error {
 	wait := *pause
 	left, changed := s.Links.Left()
@@ -138,7 +139,8 @@ func laneOfLink(n credit.Link, qp int) trust.Lane {
 	return trust.Lane{Rail: 1, QP: uint8(qp), Epoch: uint16(n)}
 }
 
-// dialLink makes a link over a way. It returns the link when its first queue pair is in the session.
+// dialLink makes a link over a way. It returns the link when its first queue pair is in the
+// session.
 func dialLink(ctx context.Context, s *flow.Session, w *railWay, d *firstConn, o *Options) (*link.Link, error) {
 	again := w.number != 0
 	l, err := dialNumber(ctx, s, w, d, o)

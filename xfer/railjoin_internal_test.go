@@ -15,8 +15,8 @@ import (
 	"gdrcp/xfer/internal/link"
 )
 
-// heldAccepts is a provider of a server. The first queue pair of one link is established only after release, as when
-// the peer's last packet is lost.
+// heldAccepts is a provider of a server. The first queue pair of one link is established only after
+// release, as when the peer's last packet is lost.
 type heldAccepts struct {
 	rdma.Provider
 	epoch    uint16
@@ -65,8 +65,9 @@ func (q heldRequest) Accept(ctx context.Context, rail rdma.Rail) (rdma.Conn, err
 	return conn, err
 }
 
-// A link that cannot be made holds up no other: if several rails are tried in parallel, as after the last was lost, the
-// client gives up each after joinTime. The queue pairs of one link are still made one by one.
+// A link that cannot be made holds up no other: if several rails are tried in parallel, as after
+// the last was lost, the client gives up each after joinTime. The queue pairs of one link are still
+// made one by one.
 func TestLinkThatHangsHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	w := byTCP()
@@ -112,8 +113,9 @@ func TestLinkThatHangsHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// A rail that was lost often rests for half a minute. A session whose last other link is lost meanwhile waits for 10 s
-// only, and tries every rail in that time. If another rail is lost or joins, no rest ends.
+// A rail that was lost often rests for half a minute. A session whose last other link is lost
+// meanwhile waits for 10 s only, and tries every rail in that time. If another rail is lost or
+// joins, no rest ends.
 func TestRestingRailIsTriedWhenItIsTheLastHope(t *testing.T) {
 	t.Parallel()
 	first := newTestLink(t)

@@ -72,8 +72,8 @@ var (
 	errRefused    = &rdma.RejectedError{Code: rdma.RejectSession}
 )
 
-// A number is used up when the server has answered the client that showed it. Until then its way keeps it, and no other
-// way has it.
+// A number is used up when the server has answered the client that showed it. Until then its way
+// keeps it, and no other way has it.
 func TestNumbersOfLinksThatFail(t *testing.T) {
 	t.Parallel()
 	first, d := newTestLink(t), admitted(t)
@@ -116,8 +116,8 @@ func TestNumbersOfLinksThatFail(t *testing.T) {
 	}
 }
 
-// A rail that remains lost is tried twice a minute, for as long as the copy takes. The numbers are also needed by the
-// others, which may be lost later.
+// A rail that remains lost is tried twice a minute, for as long as the copy takes. The numbers are
+// also needed by the others, which may be lost later.
 func TestDeadRailLeavesNumbersForTheOthers(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ open, dial error }{

@@ -13,8 +13,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// twoNICs is a machine with two RDMA devices of one kind, each in a network and on a NUMA node of its own. The devices
-// carry their bytes by TCP.
+// twoNICs is a machine with two RDMA devices of one kind, each in a network and on a NUMA node of
+// its own. The devices carry their bytes by TCP.
 type twoNICs struct{ rdma.Provider }
 
 // nicAddrs are the addresses of its devices.
@@ -127,7 +127,8 @@ func bytesOf(sum *xfer.Summary) map[string]int64 {
 	return m
 }
 
-// Without an option, every device that reaches the server carries a part. Options leave devices out.
+// Without an option, every device that reaches the server carries a part. Options leave devices
+// out.
 func TestWhichRailsCarryACopy(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -189,7 +190,8 @@ func TestTCPTakesOver(t *testing.T) {
 					for _, n := range got {
 						total += n
 					}
-					// In a pull, a device that comes back carries chunks until it has to send something.
+					// In a pull, a device that comes back carries chunks until it has to send
+					// something.
 					if push && got["tcp 127.0.0.1"] == 0 || sum.Link.Transport != "verbs" || total != sum.WireBytes {
 						t.Errorf("began over %s: %v", sum.Link.Transport, got)
 					}

@@ -22,13 +22,13 @@ type railWay struct {
 	isReserve bool
 	// link is the one that exists at first, or nil.
 	link *link.Link
-	// number is that of a link for which the server did not answer, or 0. The next link over this way uses it:
-	// otherwise a way that fails for hours would use up all numbers.
+	// number is that of a link for which the server did not answer, or 0. The next link over this
+	// way uses it: otherwise a way that fails for hours would use up all numbers.
 	number credit.Link
 }
 
-// ways lists the ways to the server: that of the first connection, further ones up to what the options ask for, and at
-// the end TCP as a reserve.
+// ways lists the ways to the server: that of the first connection, further ones up to what the
+// options ask for, and at the end TCP as a reserve.
 func (c *Client) ways(ctx context.Context, ep Endpoint, d *firstConn, o *Options) []*railWay {
 	first := &railWay{provider: c.providerOf(d), device: d.rail.Device().Name, to: d.conn.Remote()}
 	ways := []*railWay{first}
@@ -72,9 +72,9 @@ func (c *Client) providerOf(d *firstConn) rdma.Provider {
 	return c.TCP
 }
 
-// furtherDevices pairs the local devices that the session does not use yet with the server's addresses. Each end's
-// device is used once. A device of another kind than the first, or with less than half of its rate, has another
-// purpose.
+// furtherDevices pairs the local devices that the session does not use yet with the server's
+// addresses. Each end's device is used once. A device of another kind than the first, or with less
+// than half of its rate, has another purpose.
 func (c *Client) furtherDevices(ctx context.Context, d *firstConn, o *Options) (ways []*railWay) {
 	devices, err := c.Verbs.Devices()
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 // errNotVerified says that a piece does not match its digest.
 var errNotVerified = errors.New("did not verify")
 
-// judge counts the failures of a piece. why is nil for a good piece, and otherwise says why it is bad. again says that
-// the source must send the piece again. A repair must be of a piece that was requested, and must have the digest that
-// was first claimed.
+// judge counts the failures of a piece. why is nil for a good piece, and otherwise says why it is
+// bad. again says that the source must send the piece again. A repair must be of a piece that was
+// requested, and must have the digest that was first claimed.
 func (w *lander) judge(e *sinkEntry, x *wire.Extent, why error, isRepair bool) (again bool, err error) {
 	if why == nil && !isRepair {
 		return false, nil
@@ -62,8 +62,9 @@ func (w *lander) judge(e *sinkEntry, x *wire.Extent, why error, isRepair bool) (
 	return true, nil
 }
 
-// mostWanted is how many requests for pieces a sink may have open. A source begins no other chunk while pieces wait to
-// be sent again. So all such pieces are of chunks that are in the source's slots or in the sink's.
+// mostWanted is how many requests for pieces a sink may have open. A source begins no other chunk
+// while pieces wait to be sent again. So all such pieces are of chunks that are in the source's
+// slots or in the sink's.
 func mostWanted(s *flow.Session) int64 {
 	return int64(flow.SourceSlots(s.Terms.Slots)+s.Terms.Slots) * wire.MaxExtents
 }

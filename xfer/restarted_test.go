@@ -9,8 +9,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// A server that restarts between its grant and the first queue pair does not know the session. The client authenticates
-// to it again.
+// A server that restarts between its grant and the first queue pair does not know the session. The
+// client authenticates to it again.
 func TestServerIsStartedAnewBehindItsGrant(t *testing.T) {
 	w := tcpWay(t)
 	before, root := serve(t, w), t.TempDir()

@@ -28,8 +28,9 @@ const (
 	Kept    = wire.Kept
 )
 
-// copyResults is one end's record of the whole copy: the roots over what was copied, the exceptions, the manifest that
-// is written and the one that must be matched. Entries end in order of path.
+// copyResults is one end's record of the whole copy: the roots over what was copied, the
+// exceptions, the manifest that is written and the one that must be matched. Entries end in order
+// of path.
 type copyResults struct {
 	report       func(Event)
 	tally        *Tally
@@ -46,14 +47,14 @@ type copyResults struct {
 	out       *manifest.FileWriter
 	spill     pieceSpill
 	nextToEnd uint64 // id of the entry that ends next
-	// booked is about announced entries, refused about others. late counts what happens after the last entry, and what
-	// another attempt would find again.
+	// booked is about announced entries, refused about others. late counts what happens after the
+	// last entry, and what another attempt would find again.
 	booked       bookings
 	refused      refusedCounts
 	refusedSoFar *refusedCounts // a copy of refused, made when an entry needs it
 	late         [Kept + 1]int64
-	// tellMissing reports to the peer that an entry of the given manifest is not at the source. It is nil at a sink,
-	// because the source need not know.
+	// tellMissing reports to the peer that an entry of the given manifest is not at the source. It
+	// is nil at a sink, because the source need not know.
 	tellMissing func(path string, x *wire.Exception) error
 	// verified says that the peer has the same roots.
 	verified bool
@@ -72,8 +73,8 @@ type bookings struct {
 	links, dirs  int64
 	grown        int64 // copied files that grew
 	resumedBytes int64 // of these files, what an earlier copy had left
-	// compared sums the comparisons of files that were copied, and sentBytes what was sent of such files. unchanged
-	// counts those that existed already, and unchangedBytes is their size.
+	// compared sums the comparisons of files that were copied, and sentBytes what was sent of such
+	// files. unchanged counts those that existed already, and unchangedBytes is their size.
 	compared                  comparison
 	unchanged                 int64
 	sentBytes, unchangedBytes int64
@@ -188,8 +189,8 @@ func (a *copyResults) reportMissing(e *manifest.Entry) error {
 	return a.tellMissing(e.Path, &x)
 }
 
-// bookRefused books an entry that was never announced. path is empty if no entry can have such a path. Entries of the
-// given manifest that path stands for do not count as missing.
+// bookRefused books an entry that was never announced. path is empty if no entry can have such a
+// path. Entries of the given manifest that path stands for do not count as missing.
 func (a *copyResults) bookRefused(path string, x *wire.Exception) error {
 	if a.wantManifest != nil && path != "" {
 		wanted, err := a.wantManifest.find(path, a.reportMissing)
@@ -222,9 +223,9 @@ func (a *copyResults) bookRefused(path string, x *wire.Exception) error {
 	return nil
 }
 
-// leavesOpen reports, for an entry that the source could not send, whether the source may have or have lost more than
-// is known. Nothing may then be deleted. The name of an entry that vanished or changed is known. But such a source does
-// not match a given manifest.
+// leavesOpen reports, for an entry that the source could not send, whether the source may have or
+// have lost more than is known. Nothing may then be deleted. The name of an entry that vanished or
+// changed is known. But such a source does not match a given manifest.
 func (a *copyResults) leavesOpen(o Outcome) bool {
 	return o != Skipped && (o != Changed || a.wantManifest != nil)
 }
@@ -238,8 +239,8 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 		return a.bookAgain(b, x)
 	}
 	a.tries.settle(b)
-	// A dry run reports a file that was compared and found the same as kept. In another run it may be kept because a
-	// newer one came meanwhile.
+	// A dry run reports a file that was compared and found the same as kept. In another run it may
+	// be kept because a newer one came meanwhile.
 	if a.dry && x != nil && x.Outcome == Kept && b.comparison.pieces > 0 {
 		if b.isTrusted() {
 			a.booked.trusted++
@@ -336,8 +337,9 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 // drainAt is how many runs of a file may wait for the manifest's writer.
 const drainAt = 1024
 
-// drain writes the digests of a file that is being copied to the manifest, if the file is next there: the manifest has
-// its entries in order. drain bounds the memory that a file of millions of pieces needs.
+// drain writes the digests of a file that is being copied to the manifest, if the file is next
+// there: the manifest has its entries in order. drain bounds the memory that a file of millions of
+// pieces needs.
 func (a *copyResults) drain(b *entryState) error {
 	if !a.writes || b.Size <= drainAt*a.pieceBytes {
 		return nil
@@ -424,7 +426,8 @@ func (a *copyResults) close() error {
 	return errors.Join(err, a.out.Abort())
 }
 
-// endOf is the end that an exception is about. Corrupt bytes concern both ends, and a kept entry neither.
+// endOf is the end that an exception is about. Corrupt bytes concern both ends, and a kept entry
+// neither.
 func endOf(x *wire.Exception) End {
 	switch {
 	case x.Outcome == Corrupt, x.Outcome == Kept:

@@ -15,23 +15,25 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A copy that was cut off can be resumed. The source marks large files with their identity (SourceMark). The sink
-// records in a journal next to such a file which pieces have arrived (chunker.CreatePartial). The next copy finds them
-// by the mark, and reports them to the source: pieces that have arrived are then a run in the file, like a hole, which
-// both ends book by its digests and nobody sends.
+// A copy that was cut off can be resumed. The source marks large files with their identity
+// (SourceMark). The sink records in a journal next to such a file which pieces have arrived
+// (chunker.CreatePartial). The next copy finds them by the mark, and reports them to the source:
+// pieces that have arrived are then a run in the file, like a hole, which both ends book by its
+// digests and nobody sends.
 
 // ResumeBytes is the size from which a file gets a journal.
 const ResumeBytes = 16 << 20
 
-// arrivedPieces are the first pieces of a file, which an earlier copy left. The tree of their digests is taken when
-// they are booked.
+// arrivedPieces are the first pieces of a file, which an earlier copy left. The tree of their
+// digests is taken when they are booked.
 type arrivedPieces struct {
 	bytes int64
 	tree  *manifest.Tree
 }
 
-// markOf returns the mark of a file, or none if the sink must keep nothing of it. The mark includes the change time, so
-// it differs after any change of the file. A file whose change time is not reliable has no mark.
+// markOf returns the mark of a file, or none if the sink must keep nothing of it. The mark includes
+// the change time, so it differs after any change of the file. A file whose change time is not
+// reliable has no mark.
 func (s *source) markOf(e *srcEntry) (m wire.SourceMark) {
 	if !s.Session.Terms.Has(wire.FlagResume) || e.Type != manifest.File || e.isLink() || e.Size < ResumeBytes || e.Size <= s.Session.Terms.PieceBytes {
 		return m
@@ -75,8 +77,8 @@ func (s *source) hearArrived(body []byte) error {
 	return nil
 }
 
-// goesOn reports whether what has arrived of a file is sure to count for a later copy. A file that is compared may have
-// no journal, and one that is written in place has none.
+// goesOn reports whether what has arrived of a file is sure to count for a later copy. A file that
+// is compared may have no journal, and one that is written in place has none.
 func goesOn(b *entryState, p *wire.Terms) bool {
 	return b.Source != (wire.SourceMark{}) && b.comparison.pieces == 0 && !p.Has(wire.FlagInPlace)
 }
@@ -84,8 +86,8 @@ func goesOn(b *entryState, p *wire.Terms) bool {
 // isResumable reports whether a later copy can resume a file, if this one is cut off.
 func (e *sinkEntry) isResumable() bool { return e.Source != (wire.SourceMark{}) }
 
-// partialOf describes an entry's partial file. If a manifest says what must arrive, everything is read back: a peer may
-// have changed a slot of the earlier copy between its digest and its write.
+// partialOf describes an entry's partial file. If a manifest says what must arrive, everything is
+// read back: a peer may have changed a slot of the earlier copy between its digest and its write.
 func (k *sink) partialOf(e *sinkEntry) *chunker.Partial {
 	p := &k.Session.Terms
 	return &chunker.Partial{Source: e.Source, Hash: p.Hash, PieceBytes: p.PieceBytes, Recheck: p.Has(wire.FlagRecheck) || k.results.vouches()}
@@ -99,7 +101,8 @@ func (k *sink) checkMark(e *sinkEntry) error {
 	return nil
 }
 
-// resume looks for what an earlier copy left of a file, and accounts for the space that the file will need.
+// resume looks for what an earlier copy left of a file, and accounts for the space that the file
+// will need.
 func (k *sink) resume(e *sinkEntry) error {
 	if err := k.checkMark(e); err != nil {
 		return err
@@ -123,7 +126,8 @@ func (k *sink) resume(e *sinkEntry) error {
 	return err
 }
 
-// findArrived opens what an earlier copy left of a file. If that is not possible, the file begins again.
+// findArrived opens what an earlier copy left of a file. If that is not possible, the file begins
+// again.
 func (k *sink) findArrived(e *sinkEntry) {
 	if !k.openFiles.takeSpare() {
 		return
@@ -145,13 +149,14 @@ func (k *sink) findArrived(e *sinkEntry) {
 	k.keepsLater(e)
 }
 
-// watch makes slow work in the store, such as reading back a large file, count as progress at both ends, and end with
-// the session.
+// watch makes slow work in the store, such as reading back a large file, count as progress at both
+// ends, and end with the session.
 func (k *sink) watch() {
 	k.store.Watch(chunker.Watch{Stop: k.stop, Step: k.lookedAt()})
 }
 
-// lookedAt returns a function that counts progress in the store at both ends. Any number of goroutines may call it.
+// lookedAt returns a function that counts progress in the store at both ends. Any number of
+// goroutines may call it.
 func (k *sink) lookedAt() func() {
 	var told atomic.Int64
 	told.Store(stat.Now() - int64(stepInterval))
@@ -181,8 +186,8 @@ func (k *sink) tellArrived(ctx context.Context, entries []*sinkEntry) error {
 	return nil
 }
 
-// checkArrived checks that a file begins with exactly the pieces that this end reported to the source, and that nothing
-// else counts as such.
+// checkArrived checks that a file begins with exactly the pieces that this end reported to the
+// source, and that nothing else counts as such.
 func checkArrived(e *sinkEntry, x *wire.Extent) error {
 	has := int64(0)
 	if e.booked == 0 {
@@ -198,7 +203,8 @@ func checkArrived(e *sinkEntry, x *wire.Extent) error {
 	return nil
 }
 
-// noteVerified records in the journal of an entry's file that an extent has arrived. The caller holds the entry's lock.
+// noteVerified records in the journal of an entry's file that an extent has arrived. The caller
+// holds the entry's lock.
 func (k *sink) noteVerified(e *sinkEntry, x *wire.Extent) {
 	if !e.isResumable() || e.temp == nil {
 		return
@@ -221,12 +227,13 @@ func (k *sink) noteVerified(e *sinkEntry, x *wire.Extent) {
 	}
 }
 
-// A mark is written after so many bytes, or so long after the last one; near the end of a file every second one may be
-// left out (chunker.Temp.Mark). What has arrived after the last mark must be read back before it counts, and after a
-// reboot it must be sent again.
+// A mark is written after so many bytes, or so long after the last one; near the end of a file
+// every second one may be left out (chunker.Temp.Mark). What has arrived after the last mark must
+// be read back before it counts, and after a reboot it must be sent again.
 //
-// Ext4 and XFS complete no direct write of a file while they sync it. So after a mark no other is written for markRest
-// × the duration of the last mark. The rest ends after longestRest, or when restBytes have arrived.
+// Ext4 and XFS complete no direct write of a file while they sync it. So after a mark no other is
+// written for markRest × the duration of the last mark. The rest ends after longestRest, or when
+// restBytes have arrived.
 const (
 	markBytes    = 256 << 20
 	markInterval = 2 * time.Second
@@ -240,7 +247,8 @@ func (k *sink) marksPartials() bool {
 	return k.out == nil && k.Session.Terms.Has(wire.FlagResume) && !k.Session.Terms.Has(wire.FlagNoFsync)
 }
 
-// markPartials syncs to the disk, from time to time, what has arrived of the files that are being written.
+// markPartials syncs to the disk, from time to time, what has arrived of the files that are being
+// written.
 func (k *sink) markPartials(ctx context.Context) error {
 	tick := time.NewTicker(markInterval)
 	defer tick.Stop()

@@ -67,13 +67,14 @@ func (r *resumed) copy(t *testing.T, ctx context.Context, o xfer.Options) (*xfer
 	return sum, err
 }
 
-// cutOff begins a copy and interrupts it when so many bytes have arrived. It returns a lower bound of the bytes that
-// had arrived by then.
+// cutOff begins a copy and interrupts it when so many bytes have arrived. It returns a lower bound
+// of the bytes that had arrived by then.
 func (r *resumed) cutOff(t *testing.T, o xfer.Options, bytes int64) int64 {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	// Few chunks are in flight: at least one comes to the source's device when those bytes have arrived.
+	// Few chunks are in flight: at least one comes to the source's device when those bytes have
+	// arrived.
 	o.Tally, o.BytesPerSecond, o.Slots = &xfer.Tally{}, 16<<20, 4
 	ended := make(chan struct{})
 	interrupt := func(p rdmatest.Posted) bool {
@@ -111,7 +112,8 @@ func (r *resumed) finish(t *testing.T, o xfer.Options) *xfer.Summary {
 	return sum
 }
 
-// TestCopiesThatAreCutOffGoOn: no more than a ring is sent twice, whatever the second copy does differently.
+// TestCopiesThatAreCutOffGoOn: no more than a ring is sent twice, whatever the second copy does
+// differently.
 func TestCopiesThatAreCutOffGoOn(t *testing.T) {
 	rdmatest.BesideOthers(t) // the copies are held back
 	over(t, testCopiesThatAreCutOffGoOn)
@@ -151,8 +153,9 @@ func testCopiesThatAreCutOffGoOn(t *testing.T, w way) {
 	}
 }
 
-// TestTreesThatAreCutOffGoOn: with -t, files that had arrived are kept, and one that was half copied is resumed, or
-// several that were in progress together. A file that begins with a hole is also resumed.
+// TestTreesThatAreCutOffGoOn: with -t, files that had arrived are kept, and one that was half
+// copied is resumed, or several that were in progress together. A file that begins with a hole is
+// also resumed.
 func TestTreesThatAreCutOffGoOn(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	for name, c := range map[string]struct {
@@ -195,8 +198,8 @@ func testTreesThatAreCutOffGoOn(t *testing.T, transfers int, cutAt []int64) {
 	}
 }
 
-// TestSourcesThatChangedAreSentAgain: nothing counts of a file that has been replaced, even if its size and time are
-// the same.
+// TestSourcesThatChangedAreSentAgain: nothing counts of a file that has been replaced, even if its
+// size and time are the same.
 func TestSourcesThatChangedAreSentAgain(t *testing.T) {
 	w := tcpWay(t)
 	r := newResumed(t, w, true)
@@ -223,8 +226,8 @@ func TestSourcesThatChangedAreSentAgain(t *testing.T) {
 	}
 }
 
-// TestOtherImageIsSentAgain: nothing counts of a file of an image that was exchanged for one in which the file has the
-// same size, times and inode.
+// TestOtherImageIsSentAgain: nothing counts of a file of an image that was exchanged for one in
+// which the file has the same size, times and inode.
 func TestOtherImageIsSentAgain(t *testing.T) {
 	w := tcpWay(t)
 	r := newResumed(t, w, true)
@@ -277,8 +280,8 @@ func TestWithoutResume(t *testing.T) {
 	}
 }
 
-// TestDamagedPartialFilesAreMended: a copy whose partial file was damaged after its last mark, or anywhere with
-// Recheck, has the right bytes.
+// TestDamagedPartialFilesAreMended: a copy whose partial file was damaged after its last mark, or
+// anywhere with Recheck, has the right bytes.
 func TestDamagedPartialFilesAreMended(t *testing.T) {
 	w := tcpWay(t)
 	r := newResumed(t, w, true)

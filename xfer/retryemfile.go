@@ -10,8 +10,9 @@ import (
 	"gdrcp/xfer/internal/flow"
 )
 
-// retryOnEMFILE opens a file. It tries again while the process or the system has as many open files as it may: other
-// sessions, and this one, are about to close some. The error is context.Canceled when stop is closed first.
+// retryOnEMFILE opens a file. It tries again while the process or the system has as many open files
+// as it may: other sessions, and this one, are about to close some. The error is context.Canceled
+// when stop is closed first.
 func retryOnEMFILE[T any](stop <-chan struct{}, open func() (T, error)) (T, error) {
 	const tries, pause = 100, 20 * time.Millisecond
 	for i := 0; ; i++ {
@@ -27,8 +28,9 @@ func retryOnEMFILE[T any](stop <-chan struct{}, open func() (T, error)) (T, erro
 	}
 }
 
-// awaitBudget opens a file when this session's budget has room for it, after the session has closed others. A worker
-// gives up its turn meanwhile, because those that close them need one. Call it with no lock held: see Turn.
+// awaitBudget opens a file when this session's budget has room for it, after the session has closed
+// others. A worker gives up its turn meanwhile, because those that close them need one. Call it
+// with no lock held: see Turn.
 func (s *source) awaitBudget(t *flow.Turn, open func() error) error {
 	const pause = 5 * time.Millisecond
 	for {

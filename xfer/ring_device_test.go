@@ -46,8 +46,8 @@ type ends struct{ local, remote string }
 
 func (e ends) name() string { return "client-" + e.local + "-server-" + e.remote }
 
-// overGPU copies a tree there and back with slots in GPU memory, and checks the reports of both ends. It returns how
-// many chunks of the push were sent again.
+// overGPU copies a tree there and back with slots in GPU memory, and checks the reports of both
+// ends. It returns how many chunks of the push were sent again.
 func overGPU(t *testing.T, w way, e ends, gpus xfer.GPUs, f rdmatest.Faults, rung xfer.Rung, change func(*xfer.Options)) (repairs int64) {
 	t.Helper()
 	s := serve(t, w, func(c *xfer.ServerConfig) { c.GPUs = gpus })
@@ -97,8 +97,8 @@ func wantRungs(t *testing.T, e ends, s *xfer.Summary, rung xfer.Rung) {
 
 var allEnds = []ends{{"0", "off"}, {"off", "0"}, {"auto", "auto"}}
 
-// Over TCP every chunk is staged. The fake executes its copies and launches late, so that code that does not wait for
-// them finds other bytes.
+// Over TCP every chunk is staged. The fake executes its copies and launches late, so that code that
+// does not wait for them finds other bytes.
 func TestStagedSlots(t *testing.T) {
 	w := tcpWay(t)
 	for _, e := range allEnds {

@@ -50,8 +50,8 @@ func (r *nicRail) Register(what rdma.Region, access rdma.Access) (rdma.MR, error
 	return r.Rail.Register(rdma.HostRegion(gputest.Reach(what.Addr, what.Len)), access)
 }
 
-// A device accesses a GPU's memory directly only if no more than PCIe switches are between the two, or if the user
-// requires it.
+// A device accesses a GPU's memory directly only if no more than PCIe switches are between the two,
+// or if the user requires it.
 func TestFarGPUsAreStaged(t *testing.T) {
 	const (
 		besideGPU, sameNode, otherNode = "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:01.0", "pci0000:00/0000:00:03.0", "pci0000:80/0000:80:02.0"
@@ -74,7 +74,8 @@ func TestFarGPUsAreStaged(t *testing.T) {
 	}
 }
 
-// copyByNIC copies a file with this end's slots in a GPU and a NIC at a PCI path, and compares the memory path.
+// copyByNIC copies a file with this end's slots in a GPU and a NIC at a PCI path, and compares the
+// memory path.
 func copyByNIC(t *testing.T, nicPath, require, gpu string, push bool, rung xfer.Rung, why string) {
 	w := tcpWay(t)
 	s := serve(t, w)

@@ -12,7 +12,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// A ring that is larger than the GPU's window has as many slots as fit there, and the device accesses them directly.
+// A ring that is larger than the GPU's window has as many slots as fit there, and the device
+// accesses them directly.
 func TestRingsThatFitTheWindow(t *testing.T) {
 	rdmatest.SampleOverDevices(t)
 	for name, tc := range map[string]struct {

@@ -11,9 +11,10 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A copy of a tree into the tree itself, through another process of the same host, would have no end, because the
-// source would find what the sink makes. So the sink reports in the hello or the welcome where the copy goes, and the
-// source leaves that place out. The report is a mark that is meaningful only on the same host.
+// A copy of a tree into the tree itself, through another process of the same host, would have no
+// end, because the source would find what the sink makes. So the sink reports in the hello or the
+// welcome where the copy goes, and the source leaves that place out. The report is a mark that is
+// meaningful only on the same host.
 
 // hostMark is the input that the marks of a session share: a prefix, the session's id
 // and the host's boot id (random(4)).
@@ -46,7 +47,8 @@ func intoOf(id [16]byte, store *chunker.Sink) *wire.IntoPlace {
 	return &wire.IntoPlace{Mark: host.of(dir), Leaf: leaf}
 }
 
-// avoid makes the source's walk leave out what the sink makes of it. names are those of the sources at the destination.
+// avoid makes the source's walk leave out what the sink makes of it. names are those of the sources
+// at the destination.
 func avoid(s *flow.Session, w *chunker.Walker, names []string) {
 	if s.Into == nil {
 		return

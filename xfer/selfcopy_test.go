@@ -66,7 +66,8 @@ func testWrittenManifestIsNotCopied(t *testing.T, w way) {
 	}
 }
 
-// An entry that a pull would write in place of its manifest is left out, and is an error if nothing else is copied.
+// An entry that a pull would write in place of its manifest is left out, and is an error if nothing
+// else is copied.
 func TestPullSparesItsManifest(t *testing.T) {
 	w := tcpWay(t)
 	s, dst := serve(t, w), t.TempDir()
@@ -121,8 +122,8 @@ func treeOf(t *testing.T, dir string) (paths []string) {
 	return paths
 }
 
-// A tree that is copied into itself, by another process of the same host, is copied without what the copy makes, but
-// with the result of an earlier copy.
+// A tree that is copied into itself, by another process of the same host, is copied without what
+// the copy makes, but with the result of an earlier copy.
 func TestCopyIntoItself(t *testing.T) { over(t, testCopyIntoItself) }
 
 func testCopyIntoItself(t *testing.T, w way) {

@@ -24,17 +24,19 @@ type ServerConfig struct {
 	Keys Keyring
 	// MaxSessions is how many clients are served in parallel (64).
 	MaxSessions int
-	// MaxMemory bounds the rings and buffers of all sessions, in bytes (DefaultMaxMemory). If little is left, a session
-	// gets fewer slots.
+	// MaxMemory bounds the rings and buffers of all sessions, in bytes (DefaultMaxMemory). If
+	// little is left, a session gets fewer slots.
 	MaxMemory int64
-	// MaxWait is how long a client that would exceed a bound waits for others to end (30 s). The server then asks it to
-	// connect again later. With a negative value the server does so immediately.
+	// MaxWait is how long a client that would exceed a bound waits for others to end (30 s). The
+	// server then asks it to connect again later. With a negative value the server does so
+	// immediately.
 	MaxWait time.Duration
-	// NoRails is the reason that clients get if the server listens on no device. If NoRails is empty, they get the
-	// error of the first device that the server could not listen on. TellNoRails changes it.
+	// NoRails is the reason that clients get if the server listens on no device. If NoRails is
+	// empty, they get the error of the first device that the server could not listen on.
+	// TellNoRails changes it.
 	NoRails string
-	// Followed says that the owner of the server polls Listening, drops failed devices and listens again. Serve then
-	// continues without a device, and does not log that a device failed.
+	// Followed says that the owner of the server polls Listening, drops failed devices and listens
+	// again. Serve then continues without a device, and does not log that a device failed.
 	Followed bool
 	// Limit bounds the payload of all sessions on the wire. Nil: no bound.
 	Limit    *Limiter
@@ -43,22 +45,24 @@ type ServerConfig struct {
 	Wire rdma.Wire
 	// GPUs lends GPU memory to clients that ask for it. Nil lends none.
 	GPUs GPUs
-	// Spare is the path of a manifest that a client in this process writes meanwhile (Options.WriteManifest), or empty:
-	// no entry gets that name.
+	// Spare is the path of a manifest that a client in this process writes meanwhile
+	// (Options.WriteManifest), or empty: no entry gets that name.
 	Spare string
-	// Load is called with the needs of the running sessions, whenever they change. It must not block. It may be nil.
+	// Load is called with the needs of the running sessions, whenever they change. It must not
+	// block. It may be nil.
 	Load func(Load)
-	// Log is called for every session that ended, when its place is free again. While it blocks, Serve does not return.
-	// It may be nil.
+	// Log is called for every session that ended, when its place is free again. While it blocks,
+	// Serve does not return. It may be nil.
 	Log func(SessionEnd)
-	// Report receives the events of all sessions. While it blocks, it holds up its session, and Serve does not return.
-	// It may be nil.
+	// Report receives the events of all sessions. While it blocks, it holds up its session, and
+	// Serve does not return. It may be nil.
 	Report func(Event)
 
 	trace link.Trace
 }
 
-// ProtocolVersion is the version of everything that two ends send to each other. Both ends must use the same version.
+// ProtocolVersion is the version of everything that two ends send to each other. Both ends must use
+// the same version.
 const ProtocolVersion = wire.ProtocolVersion
 
 // DefaultMaxMemory bounds the rings and buffers of all sessions of a server, in bytes.
@@ -112,12 +116,13 @@ func NewServer(cfg ServerConfig) *Server {
 // Totals is a reading of what a server's sessions have done.
 type Totals = stat.Totals
 
-// Totals reads the counters of all sessions: of each running session by itself, and the sum over running and ended
-// sessions. It may be called at any time.
+// Totals reads the counters of all sessions: of each running session by itself, and the sum over
+// running and ended sessions. It may be called at any time.
 func (v *Server) Totals() Totals { return v.tallies.Read() }
 
-// Listen begins to listen at addr, even while the server serves. For verbs, device is the device that has the address.
-// Listen returns the address at which it listens, or rdma.ErrClosed if the server has ended.
+// Listen begins to listen at addr, even while the server serves. For verbs, device is the device
+// that has the address. Listen returns the address at which it listens, or rdma.ErrClosed if the
+// server has ended.
 func (v *Server) Listen(p rdma.Provider, addr netip.AddrPort, device rdma.Device) (netip.AddrPort, error) {
 	return v.door.Listen(p, addr, device)
 }
@@ -125,24 +130,25 @@ func (v *Server) Listen(p rdma.Provider, addr netip.AddrPort, device rdma.Device
 // Listening lists where the server listens, and which of its listeners failed.
 func (v *Server) Listening() []Listening { return v.door.Listening() }
 
-// Drop stops listening at an address of a device. The address is no longer announced to clients, and clients that wait
-// to be accepted there are refused. Sessions that use it continue. If nobody listens at the address, Drop does nothing.
+// Drop stops listening at an address of a device. The address is no longer announced to clients,
+// and clients that wait to be accepted there are refused. Sessions that use it continue. If nobody
+// listens at the address, Drop does nothing.
 func (v *Server) Drop(device string, at netip.AddrPort) error { return v.door.Drop(device, at) }
 
 // TellNoRails sets the reason that clients get from now on if the server listens on no device.
 func (v *Server) TellNoRails(why string) { v.door.TellNoRails(why) }
 
-// Serve accepts clients until ctx ends. It then stops listening, ends the sessions that run, and returns nil. If the
-// last listener fails, Serve returns its error.
+// Serve accepts clients until ctx ends. It then stops listening, ends the sessions that run, and
+// returns nil. If the last listener fails, Serve returns its error.
 func (v *Server) Serve(ctx context.Context) error { return v.door.Serve(ctx) }
 
 // Close closes the listeners. Serve does so too: Close is for a server that will not serve.
 func (v *Server) Close() error { return v.door.Close() }
 
-// Recheck looks every session's key up again. It ends the sessions of a key that is gone, has another secret, or opens
-// another directory or with other rights, and the unencrypted sessions of a key that now requires encryption. It
-// returns how many sessions it ended, and does not wait for their end. Other bounds apply to sessions that begin later
-// and to clients that wait.
+// Recheck looks every session's key up again. It ends the sessions of a key that is gone, has
+// another secret, or opens another directory or with other rights, and the unencrypted sessions of
+// a key that now requires encryption. It returns how many sessions it ended, and does not wait for
+// their end. Other bounds apply to sessions that begin later and to clients that wait.
 func (v *Server) Recheck() (ended int) { return v.door.Recheck() }
 
 func (v *Server) log(e SessionEnd) {
@@ -151,7 +157,8 @@ func (v *Server) log(e SessionEnd) {
 	}
 }
 
-// begin makes a session's rail and its first queue pair, and serves the session to its end, which tell logs.
+// begin makes a session's rail and its first queue pair, and serves the session to its end. tell
+// logs the end.
 func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l trust.Lane) (tell func()) {
 	ctx, peer := host.Context(), req.Remote().String()
 	grant := door.Grant{Slots: host.Grant.Slots, QPs: host.QPsOver(p.Name())}

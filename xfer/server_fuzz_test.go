@@ -15,8 +15,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// FuzzDoor sends arbitrary bytes to a server's door: as the first message, or, if proven is set, under the seal from a
-// handshake. The server hangs up, and grants nothing without a proof.
+// FuzzDoor sends arbitrary bytes to a server's door: as the first message, or, if proven is set,
+// under the seal from a handshake. The server hangs up, and grants nothing without a proof.
 func FuzzDoor(f *testing.F) {
 	_, first, err := trust.Open(testKey, doorOpening(1))
 	if err != nil {

@@ -166,7 +166,8 @@ func (l *leaky) bad(t *testing.T, rng *rand.Rand) {
 	}
 }
 
-// strangers connect, send something or nothing, and disconnect; and a ring of the server's is refused.
+// strangers connect, send something or nothing, and disconnect; and a ring of the server's is
+// refused.
 func (l *leaky) strangers(t *testing.T, rng *rand.Rand) {
 	if l.w.provider.Name() == "tcp" {
 		c, err := net.Dial("tcp", l.ep.String())
@@ -227,8 +228,8 @@ func testNothingIsLeaked(t *testing.T, w way) {
 	}
 }
 
-// settled waits until ended sessions have given back what they had: until no more is held than before or, if before is
-// empty, nothing changes.
+// settled waits until ended sessions have given back what they had: until no more is held than
+// before or, if before is empty, nothing changes.
 func (l *leaky) settled(t *testing.T, before holding) (now holding) {
 	t.Helper()
 	limit := rdmatest.Stretch(xfer.AbortWait + l.w.timeouts().Linger + l.w.timeouts().Handshake)

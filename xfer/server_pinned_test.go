@@ -29,8 +29,8 @@ func pinnedBytes(t *testing.T) int {
 	return kib << 10
 }
 
-// A door pins one page at the server, whatever the device. The clients are here, too: their share is measured with one
-// that reaches nobody's door.
+// A door pins one page at the server, whatever the device. The clients are here, too: their share
+// is measured with one that reaches nobody's door.
 func TestDoorPinsAPage(t *testing.T) {
 	if os.Getenv("GDRCP_TEST_RDMA") == "" {
 		t.Skip("measures RDMA devices, which GDRCP_TEST_RDMA names: run tests/bed/run-tests")

@@ -8,8 +8,8 @@ import (
 	"gdrcp/xfer/internal/ring"
 )
 
-// The most that is reserved for a client's options is enough for all of its slots, whatever its devices make of these
-// options.
+// The most that is reserved for a client's options is enough for all of its slots, whatever its
+// devices make of these options.
 func TestServedBytesAreEnough(t *testing.T) {
 	rails := slices.Repeat(devicesAt(400), 8)
 	for _, o := range []Options{{}, {QPs: MaxQPs, Slots: MaxSlots, ChunkBytes: 1 << 20}, {Slots: 1, ChunkBytes: MinChunkBytes}, {RemoteGPU: "any", ChunkBytes: 1 << 20}} {

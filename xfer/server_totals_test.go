@@ -13,7 +13,8 @@ import (
 
 func TestServerTotals(t *testing.T) { over(t, testServerTotals) }
 
-// The work of a server's sessions is counted while they run, and in the sum with that of ended ones.
+// The work of a server's sessions is counted while they run, and in the sum with that of ended
+// ones.
 func testServerTotals(t *testing.T, w way) {
 	s, src := serve(t, w), filepath.Join(t.TempDir(), "file")
 	data := randomBytes(t, 4<<20)

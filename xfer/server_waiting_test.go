@@ -101,8 +101,8 @@ func hold(t *testing.T, w hostileWay, ep Endpoint) *holding {
 	return h
 }
 
-// givesUp is how long a comer waits for a server that sends nothing, if no devices are emulated. A busy machine may
-// take a second to connect.
+// givesUp is how long a comer waits for a server that sends nothing, if no devices are emulated. A
+// busy machine may take a second to connect.
 const givesUp = 10 * time.Second
 
 // comer is a client that connects while others are served, and the waits that were reported to it.
@@ -363,8 +363,8 @@ func TestRevokedKeys(t *testing.T) {
 	}
 }
 
-// Sessions that are granted and not begun keep their room as long as nobody wants it, and not for long when a client of
-// another key waits.
+// Sessions that are granted and not begun keep their room as long as nobody wants it, and not for
+// long when a client of another key waits.
 func TestIdleDoorsMakeRoom(t *testing.T) { overHostile(t, testIdleDoorsMakeRoom) }
 
 func testIdleDoorsMakeRoom(t *testing.T, w hostileWay) {

@@ -11,8 +11,8 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// TestMoreWaitForAServerThanCompute: workers that open and make files on a network file system leave the processors to
-// others meanwhile, at either end.
+// TestMoreWaitForAServerThanCompute: workers that open and make files on a network file system
+// leave the processors to others meanwhile, at either end.
 func TestMoreWaitForAServerThanCompute(t *testing.T) {
 	const processors, files = 2, 80 // eight are compared in one chunk: see maxComparedBytes
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))

@@ -52,7 +52,8 @@ func (v *service) summary(s *flow.Session, link Link, start time.Time) *Summary 
 	return sum
 }
 
-// serve prepares what a client asked for: its source or its sink below the root. tally counts what the service does.
+// serve prepares what a client asked for: its source or its sink below the root. tally counts what
+// the service does.
 func (v *Server) serve(s *flow.Session, h *wire.Hello, a keyScope, tally *Tally) (*service, error) {
 	tally.Start(time.Now())
 	agreed := h.Terms
@@ -99,7 +100,8 @@ func (a keyScope) whoIsReadOnly() string {
 	return "the server"
 }
 
-// open opens the directory that is served. For the user's own files it returns nil, which may be closed too.
+// open opens the directory that is served. For the user's own files it returns nil, which may be
+// closed too.
 func (a keyScope) open() (*servedRoot, error) {
 	if a.Root == nil {
 		return nil, nil
@@ -111,8 +113,8 @@ func (a keyScope) open() (*servedRoot, error) {
 	return &servedRoot{r}, nil
 }
 
-// servedError says why the served directory cannot be opened. Only this host may know its path: a peer gets only the
-// cause.
+// servedError says why the served directory cannot be opened. Only this host may know its path: a
+// peer gets only the cause.
 type servedError struct{ err error }
 
 func (e *servedError) Error() string { return "open the served directory: " + e.err.Error() }
@@ -132,7 +134,8 @@ func toPeer(err error) string {
 	return "open the served directory: " + cause.Error()
 }
 
-// servedRoot is the directory that a client's paths are relative to. Nil stands for the user's own files.
+// servedRoot is the directory that a client's paths are relative to. Nil stands for the user's own
+// files.
 type servedRoot struct{ *os.Root }
 
 // Close closes the directory. It may be called on nil.
@@ -253,7 +256,8 @@ func (r *servedRoot) tree(sources []chunker.Source, follow bool) (*chunker.Tree,
 	return chunker.OpenRooted(r.Root, sources, follow)
 }
 
-// Stat looks up a path as a client names it. Below a root, it makes no difference whether the path begins with a slash.
+// Stat looks up a path as a client names it. Below a root, it makes no difference whether the path
+// begins with a slash.
 func (r *servedRoot) Stat(name string) (os.FileInfo, error) {
 	if r == nil {
 		return os.Stat(name)

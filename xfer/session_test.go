@@ -58,8 +58,8 @@ func TestPieceThatNeverArrivesWhole(t *testing.T) { over(t, testPieceThatNeverAr
 
 func testPieceThatNeverArrivesWhole(t *testing.T, w way) {
 	src, s := t.TempDir(), serve(t, w)
-	// The end of the bad file is sent with the good one, and alone when it is sent again. Its length distinguishes it
-	// from other payloads.
+	// The end of the bad file is sent with the good one, and alone when it is sent again. Its
+	// length distinguishes it from other payloads.
 	const tail = 777_777
 	write(t, filepath.Join(src, "bad"), randomBytes(t, 1<<20+tail))
 	write(t, filepath.Join(src, "good"), randomBytes(t, 100))
@@ -89,8 +89,8 @@ func testHeaderThatNeverArrivesWhole(t *testing.T, w way) {
 	onlyPartials(t, s.root)
 }
 
-// A header has attempts of its own: those of the pieces that came with it do not count, nor do those of headers before
-// one that arrived.
+// A header has attempts of its own: those of the pieces that came with it do not count, nor do
+// those of headers before one that arrived.
 func TestHeadersAndPiecesHaveTriesOfTheirOwn(t *testing.T) {
 	over(t, testHeadersAndPiecesHaveTriesOfTheirOwn)
 }

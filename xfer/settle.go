@@ -12,12 +12,12 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// gatherTime is how long the first file of a batch waits for others, if any can come. A batch costs two syncs and a
-// message, however few files it has.
+// gatherTime is how long the first file of a batch waits for others, if any can come. A batch costs
+// two syncs and a message, however few files it has.
 const gatherTime = time.Millisecond
 
-// publish gives complete files their names, in batches. The files that become complete while one batch is synced are
-// the next batch.
+// publish gives complete files their names, in batches. The files that become complete while one
+// batch is synced are the next batch.
 func (k *sink) publish(ctx context.Context) error {
 	batch := make([]*sinkEntry, 0, maxBatch)
 	temps := make([]*chunker.Temp, 0, maxBatch)
@@ -48,9 +48,9 @@ func (k *sink) publish(ctx context.Context) error {
 	}
 }
 
-// gather waits for a batch of complete files. The batch is empty when no more files come. Files in the queue come
-// before every other reason to continue: a batch that leaves files in the queue costs as many syncs as one that
-// includes them.
+// gather waits for a batch of complete files. The batch is empty when no more files come. Files in
+// the queue come before every other reason to continue: a batch that leaves files in the queue
+// costs as many syncs as one that includes them.
 func (k *sink) gather(ctx context.Context, batch []*sinkEntry) []*sinkEntry {
 	select {
 	case e := <-k.finished:
@@ -92,8 +92,8 @@ func (k *sink) takeFinished(batch []*sinkEntry) []*sinkEntry {
 	return batch
 }
 
-// awaitsFiles reports whether files may still come to the publisher. The last files, or a single one, need not wait for
-// any.
+// awaitsFiles reports whether files may still come to the publisher. The last files, or a single
+// one, need not wait for any.
 func (k *sink) awaitsFiles() bool {
 	k.window.mu.Lock()
 	from, upto, ended := k.window.settled, k.window.announced, k.window.ended
@@ -109,8 +109,9 @@ func (k *sink) awaitsFiles() bool {
 	return false
 }
 
-// isAwaited reports whether bytes of the entry are still to come. If a goroutine holds the lock, isAwaited is true:
-// that goroutine is working on the entry, and may wait for the publisher to close other files.
+// isAwaited reports whether bytes of the entry are still to come. If a goroutine holds the lock,
+// isAwaited is true: that goroutine is working on the entry, and may wait for the publisher to
+// close other files.
 func (e *sinkEntry) isAwaited() bool {
 	if !e.mu.TryLock() {
 		return true
@@ -145,8 +146,8 @@ func (k *sink) published(e *sinkEntry, err error) error {
 // resultBatch is how many ended entries are reported in one message while more are ending.
 const resultBatch = 256
 
-// settleEntries books the ends of entries in order and reports them to the source. It returns when all entries have
-// ended.
+// settleEntries books the ends of entries in order and reports them to the source. It returns when
+// all entries have ended.
 func (k *sink) settleEntries(ctx context.Context) error {
 	for {
 		result, err := k.settleSome()
@@ -155,8 +156,8 @@ func (k *sink) settleEntries(ctx context.Context) error {
 		}
 		over := k.allSettled()
 		if over {
-			// Directories get their modes and times, and reach the disk, before the source learns that everything has
-			// arrived.
+			// Directories get their modes and times, and reach the disk, before the source learns
+			// that everything has arrived.
 			err = k.deletion.run(ctx)
 			if err == nil {
 				err = k.finishPlace()
@@ -236,8 +237,8 @@ func (k *sink) isPlaced() bool {
 	return k.window.placed
 }
 
-// settleSome books up to a batch of ended entries, in order. It returns the message that reports them to the source, or
-// nil if none has ended.
+// settleSome books up to a batch of ended entries, in order. It returns the message that reports
+// them to the source, or nil if none has ended.
 func (k *sink) settleSome() ([]byte, error) {
 	var xs []byte
 	var last *sinkEntry

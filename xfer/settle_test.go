@@ -44,8 +44,8 @@ func TestAwaitsFiles(t *testing.T) {
 	}
 }
 
-// A worker holds the lock of its entry while it waits for the publisher to close other files. The publisher must not
-// wait for it.
+// A worker holds the lock of its entry while it waits for the publisher to close other files. The
+// publisher must not wait for it.
 func TestAwaitsFilesOfBusyWorkers(t *testing.T) {
 	e := &sinkEntry{ready: true}
 	k := &sink{window: sinkWindow{announced: 1, ended: true}}
@@ -57,8 +57,8 @@ func TestAwaitsFilesOfBusyWorkers(t *testing.T) {
 	}
 }
 
-// Every batch costs syncs: it takes all complete files, up to its bound, even if the time to wait for more is over by
-// then.
+// Every batch costs syncs: it takes all complete files, up to its bound, even if the time to wait
+// for more is over.
 func TestGatherTakesAllThatIsComplete(t *testing.T) {
 	for _, ended := range []bool{true, false} {
 		k := &sink{finished: make(chan *sinkEntry, maxOpenFiles), drained: make(chan struct{}), window: sinkWindow{ended: ended}}

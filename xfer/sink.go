@@ -40,7 +40,8 @@ type sink struct {
 	wanted    atomic.Int64     // requests for pieces, of all entries
 	unsettled []wire.Unsettled // not reported yet; for the goroutine that settles entries
 
-	// unmarked counts the bytes that no mark of a journal covers yet. mark holds a token when they are many.
+	// unmarked counts the bytes that no mark of a journal covers yet. mark holds a token when they
+	// are many.
 	unmarked atomic.Int64
 	mark     chan struct{}
 
@@ -67,8 +68,8 @@ type intake struct {
 const (
 	// maxBatch bounds the files published in one batch.
 	maxBatch = 1024
-	// maxOpenFiles bounds the files that are written or wait for publication. A quarter of the files that the process
-	// may open bounds them too (setrlimit(2)).
+	// maxOpenFiles bounds the files that are written or wait for publication. A quarter of the
+	// files that the process may open bounds them too (setrlimit(2)).
 	maxOpenFiles = 2 * maxBatch
 )
 
@@ -96,7 +97,8 @@ func newSink(s *flow.Session, store *chunker.Sink, tally *Tally, acct *copyResul
 
 // A sinkEntry's lock is taken before the sinkWindow's, never after.
 
-// talk runs the conversation: entries and chunks in, credits and results out, and the comparison of roots.
+// talk runs the conversation: entries and chunks in, credits and results out, and the comparison of
+// roots.
 func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	k.stop = ctx.Done()
 	k.openFiles.wakeOn(ctx)
@@ -247,8 +249,8 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 	return k.results.compare(k.Session.Peer, theirs)
 }
 
-// hearEntries prepares for announced entries. It makes directories and links immediately. Files are made when their
-// data comes.
+// hearEntries prepares for announced entries. It makes directories and links immediately. Files are
+// made when their data comes.
 func (k *sink) hearEntries(ctx context.Context, body []byte) error {
 	var unwanted, resumed, compared []*sinkEntry
 	k.lookAhead(body)
@@ -372,8 +374,8 @@ func (k *sink) endByLocked(e *sinkEntry, x *wire.Exception) {
 	k.wake()
 }
 
-// release ends the files that an interrupted copy left open. What has arrived of them is kept if a later copy can
-// resume it. The session's goroutines must have ended.
+// release ends the files that an interrupted copy left open. What has arrived of them is kept if a
+// later copy can resume it. The session's goroutines must have ended.
 func (k *sink) release() error {
 	errs := []error{k.deletion.close()}
 	for _, e := range k.window.table {

@@ -15,8 +15,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// fewOpenFiles limits the open files in the test so that a sink has the least number that it can work with, 64 at a
-// time.
+// fewOpenFiles limits the open files in the test so that a sink has the least number that it can
+// work with, 64 at a time.
 func fewOpenFiles(t *testing.T) {
 	t.Helper()
 	var was unix.Rlimit
@@ -34,8 +34,8 @@ func fewOpenFiles(t *testing.T) {
 	})
 }
 
-// damagedTails damages the last piece of each file when it is sent for the first time, and lets nothing come back from
-// the sink before so many chunks are in flight.
+// damagedTails damages the last piece of each file when it is sent for the first time, and lets
+// nothing come back from the sink before so many chunks are in flight.
 func damagedTails(chunks int) rdmatest.Faults {
 	var mu sync.Mutex
 	seen := make(map[int]bool)
@@ -72,8 +72,8 @@ func damagedTails(chunks int) rdmatest.Faults {
 	}
 }
 
-// More files wait for a damaged piece than the sink may have open: the workers that receive their pieces must not all
-// wait for others to be closed.
+// More files wait for a damaged piece than the sink may have open: the workers that receive their
+// pieces must not all wait for others to be closed.
 func TestMoreDamagedFilesThanMayBeOpen(t *testing.T) {
 	xfer.OnHost(t)
 	w := tcpWay(t)

@@ -39,8 +39,8 @@ func (k *sink) LinkShut(ctx context.Context, l *link.Link) error {
 	return k.Session.Ctl.Send(ctx, wire.MsgRailDown, b.Encode())
 }
 
-// HearLost answers the source that has dropped a link. The answer waits until nothing can arrive through the link any
-// more.
+// HearLost answers the source that has dropped a link. The answer waits until nothing can arrive
+// through the link any more.
 func (k *sink) HearLost(t wire.MsgType, l *link.Link, b *wire.LostLink) error {
 	if t == wire.MsgFence && l == nil && len(b.Slots) == 0 {
 		// This end could not make the link, which was established at the other.

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// sinkWindow holds the entries that were announced and have not settled. The workers, the publisher, and the goroutines
-// that talk and settle use it.
+// sinkWindow holds the entries that were announced and have not settled. The workers, the
+// publisher, and the goroutines that talk and settle use it.
 type sinkWindow struct {
 	mu         sync.Mutex
 	table      [entryWindow]*sinkEntry // from settled on, by id modulo entryWindow
@@ -16,8 +16,8 @@ type sinkWindow struct {
 	ended      bool
 	placed     bool
 	totalKnown bool // the sink has received a total: plans may go out
-	// xattrs have arrived for entries that are not announced yet. xattrBytes counts them, and those of entries that
-	// were announced and have not settled.
+	// xattrs have arrived for entries that are not announced yet. xattrBytes counts them, and those
+	// of entries that were announced and have not settled.
 	xattrs     pendingXattrs
 	xattrBytes int
 }
@@ -28,8 +28,8 @@ func (k *sink) settledUpTo() uint64 {
 	return k.window.settled
 }
 
-// entry returns the entry of that id. It is nil if the entry has ended. The error says that the entry was never
-// announced.
+// entry returns the entry of that id. It is nil if the entry has ended. The error says that the
+// entry was never announced.
 func (k *sink) entry(id uint64) (*sinkEntry, error) {
 	k.window.mu.Lock()
 	defer k.window.mu.Unlock()
@@ -39,8 +39,8 @@ func (k *sink) entry(id uint64) (*sinkEntry, error) {
 	return k.entryLocked(id), nil
 }
 
-// entryOfData returns the entry of data in a chunk, like entry. Before the source was told that the data may come, this
-// end may still report what it has of it.
+// entryOfData returns the entry of data in a chunk, like entry. Before the source was told that the
+// data may come, this end may still report what it has of it.
 func (k *sink) entryOfData(id uint64) (*sinkEntry, error) {
 	k.window.mu.Lock()
 	defer k.window.mu.Unlock()

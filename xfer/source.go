@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// entryWindow is how many entries may be announced and not yet ended. It bounds the memory of both ends, and is several
-// batches of publication.
+// entryWindow is how many entries may be announced and not yet ended. It bounds the memory of both
+// ends, and is several batches of publication.
 const entryWindow = 8192
 
 // source is the end that has the files.
@@ -47,8 +47,9 @@ type source struct {
 	granted  chan struct{}   // closed when the sink has its ring
 }
 
-// sourceWindow holds the entries that were announced and have not settled, and the progress of each step. The Sender's
-// lock guards it, because the goroutine that waits for entries to cut also waits for slots.
+// sourceWindow holds the entries that were announced and have not settled, and the progress of each
+// step. The Sender's lock guards it, because the goroutine that waits for entries to cut also waits
+// for slots.
 type sourceWindow struct {
 	table     [entryWindow]*srcEntry // from settled on, by id modulo entryWindow
 	announced uint64                 // entries announced to the sink
@@ -145,8 +146,8 @@ func (s *source) Done(l *link.Link, id uint64)             { s.sender.Done(l, id
 func (s *source) Immediate(_ *link.Link, imm uint32) error { return s.sender.Immediate(imm) }
 func (s *source) Opened()                                  { s.sender.Opened() }
 
-// Fast handles the messages that the poller can: returned slots, parts of a list, plans, unwanted entries, the results
-// of an earlier copy, and comparisons.
+// Fast handles the messages that the poller can: returned slots, parts of a list, plans, unwanted
+// entries, the results of an earlier copy, and comparisons.
 func (s *source) Fast(f *wire.Frame) (bool, error) {
 	switch f.Type {
 	case wire.MsgCredit:

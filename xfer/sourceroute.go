@@ -6,8 +6,9 @@ import (
 	"gdrcp/rdma"
 )
 
-// sourceRouter is a provider that knows the routes of packets from a device's own addresses. With a routing table for
-// each device (`ip rule`), Route, which asks without a source, names one device for all addresses, or none.
+// sourceRouter is a provider that knows the routes of packets from a device's own addresses. With a
+// routing table for each device (`ip rule`), Route, which asks without a source, names one device
+// for all addresses, or none.
 type sourceRouter interface {
 	LeadsTo(d rdma.Device, remote netip.Addr) bool
 }

@@ -10,8 +10,8 @@ import (
 	"gdrcp/xfer/internal/door"
 )
 
-// routedNICs are two devices. The main routing table names main for each address, and is of no use if main is empty.
-// Each device has routes of its own.
+// routedNICs are two devices. The main routing table names main for each address, and is of no use
+// if main is empty. Each device has routes of its own.
 type routedNICs struct {
 	rdma.Provider
 	main  string
@@ -52,8 +52,8 @@ type namedConn struct {
 
 func (c namedConn) Remote() netip.AddrPort { return c.to }
 
-// An address to which only a device's own routes lead is reached over that device, for the first connection and for
-// further rails.
+// An address to which only a device's own routes lead is reached over that device, for the first
+// connection and for further rails.
 func TestSourceRoutes(t *testing.T) {
 	at := func(addr string) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr(addr), 1) }
 	rails := []door.RailAddr{{Addr: at("10.0.0.1"), Device: "a"}, {Addr: at("10.0.1.1"), Device: "b"}}

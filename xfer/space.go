@@ -18,12 +18,12 @@ type room struct {
 	warned  bool // the user was warned that it may be too little
 }
 
-// rooms are the file systems that files are expected on. A destination has more than one if others are mounted below
-// it. Only the goroutine that receives entries uses it.
+// rooms are the file systems that files are expected on. A destination has more than one if others
+// are mounted below it. Only the goroutine that receives entries uses it.
 type rooms map[*chunker.FileSystem]*room
 
-// write records that bytes are about to be written, and, with a negative number, that they have been counted. It does
-// nothing for a file that is not expected.
+// write records that bytes are about to be written, and, with a negative number, that they have
+// been counted. It does nothing for a file that is not expected.
 func (r *room) write(bytes int64) {
 	if r != nil {
 		r.writing.Add(bytes)
@@ -37,8 +37,8 @@ func (r *room) add(bytes int64) {
 	}
 }
 
-// expect accounts for the space that an announced file will need on its file system. The parent directories have been
-// made.
+// expect accounts for the space that an announced file will need on its file system. The parent
+// directories have been made.
 func (k *sink) expect(e *sinkEntry) error {
 	if k.out != nil || e.Type != manifest.File || e.problem != nil {
 		return nil
@@ -59,19 +59,21 @@ func (k *sink) expect(e *sinkEntry) error {
 	return nil
 }
 
-// notNeeded subtracts from the account of free space what an ended entry was still expected to need.
+// notNeeded subtracts from the account of free space what an ended entry was still expected to
+// need.
 func (e *sinkEntry) notNeeded() { e.room.add(min(e.stored, e.AllocBytes) - e.AllocBytes) }
 
-// checkRoom checks that the announced files fit on the disks. If they certainly do not, it is an error. If they
-// probably do not, the user is warned once.
+// checkRoom checks that the announced files fit on the disks. If they certainly do not, it is an
+// error. If they probably do not, the user is warned once.
 func (k *sink) checkRoom(ctx context.Context) error {
 	if k.Session.Terms.Has(wire.FlagNoSpaceCheck) {
 		return nil
 	}
 	for fs, r := range k.intake.rooms {
 		expected, most := fs.FreeBytes()
-		// In this order, bytes that are written and counted meanwhile are subtracted twice at worst. That lets a copy
-		// begin for which there is no room; the reverse order would refuse one that fits.
+		// In this order, bytes that are written and counted meanwhile are subtracted twice at
+		// worst. That lets a copy begin for which there is no room; the reverse order would refuse
+		// one that fits.
 		writing := r.writing.Load()
 		needed := r.needed.Load() - writing
 		if needed <= expected {
@@ -91,9 +93,9 @@ func (k *sink) checkRoom(ctx context.Context) error {
 	return nil
 }
 
-// leastNeeded is the part of the needed space that is needed in any case, if that can be more than most: a file that
-// replaces one makes room when it gets its name, and a sparse file may have more holes than the source knows. A file
-// that replaces another must fit next to it.
+// leastNeeded is the part of the needed space that is needed in any case, if that can be more than
+// most: a file that replaces one makes room when it gets its name, and a sparse file may have more
+// holes than the source knows. A file that replaces another must fit next to it.
 func (k *sink) leastNeeded(r *room, needed, most int64) int64 {
 	if needed <= most {
 		return needed
@@ -131,8 +133,8 @@ func (k *sink) lookWhatMakesRoom(e *sinkEntry) {
 	}
 }
 
-// needsWhole is the space of a file that replaces another, or 0 if it has holes, or if some of it may have been
-// written.
+// needsWhole is the space of a file that replaces another, or 0 if it has holes, or if some of it
+// may have been written.
 func (e *sinkEntry) needsWhole() int64 {
 	if e.Sparse || !e.mu.TryLock() {
 		return 0

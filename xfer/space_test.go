@@ -44,8 +44,8 @@ func (k *sink) announce(t *testing.T, path string, size int64, sparse bool) *sin
 	return e
 }
 
-// Bytes that are being written no longer count as needed: the disk may have them already, so its free space no longer
-// has room for them.
+// Bytes that are being written no longer count as needed: the disk may have them already, so its
+// free space no longer has room for them.
 func TestRoomForWhatIsBeingWritten(t *testing.T) {
 	k, _ := roomSink(t, t.TempDir())
 	_, free := k.store.FileSystemOf("x").FreeBytes()
@@ -71,8 +71,8 @@ func TestRoomForWhatIsBeingWritten(t *testing.T) {
 	}
 }
 
-// A shortage is an error only if the files cannot fit: those that replace others make room one by one, and sparse ones
-// may need less. Otherwise there is one warning.
+// A shortage is an error only if the files cannot fit: those that replace others make room one by
+// one, and sparse ones may need less. Otherwise there is one warning.
 func TestShortage(t *testing.T) {
 	const mib = 1 << 20
 	dir := t.TempDir()

@@ -11,7 +11,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Data written to a fifo or a character device cannot be taken back, so a later attempt does not begin again.
+// Data written to a fifo or a character device cannot be taken back, so a later attempt does not
+// begin again.
 func TestSpecialOnceOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {

@@ -9,8 +9,9 @@ import (
 	"gdrcp/manifest"
 )
 
-// pieceSpill keeps the digests of files with several names until their last name is in the manifest that is being
-// written. It keeps them in a temporary file, because a file may have any number of pieces. Its user holds a lock.
+// pieceSpill keeps the digests of files with several names until their last name is in the manifest
+// that is being written. It keeps them in a temporary file, because a file may have any number of
+// pieces. Its user holds a lock.
 type pieceSpill struct {
 	file *os.File // nil until needed; it has no name
 	size int64    // bytes

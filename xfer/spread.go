@@ -13,8 +13,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// sharesOf returns the share of the slots for each NUMA node, by the rates of its devices. It is nil if all devices are
-// on one node, or if the node of one is unknown.
+// sharesOf returns the share of the slots for each NUMA node, by the rates of its devices. It is
+// nil if all devices are on one node, or if the node of one is unknown.
 func sharesOf(sysfs string, devices []door.Device) (shares []ring.Share) {
 	byNode := map[int]float64{}
 	for _, d := range devices {
@@ -34,8 +34,8 @@ func sharesOf(sysfs string, devices []door.Device) (shares []ring.Share) {
 	return shares
 }
 
-// spread places the client's slots on the nodes of the devices that may carry the session. It returns how many rails
-// that may be: as many as there are local devices, and at the server.
+// spread places the client's slots on the nodes of the devices that may carry the session. It
+// returns how many rails that may be: as many as there are local devices, and at the server.
 func (c *Client) spread(s *flow.Session, d *firstConn, o *Options) (rails int) {
 	if d.link.Transport != "verbs" || o.RemoteRail != "" || o.local.GPU != wire.GPUOff || o.remote.GPU != wire.GPUOff {
 		return 1 // one rail reaches a GPU's memory
@@ -53,8 +53,9 @@ func (c *Client) spread(s *flow.Session, d *firstConn, o *Options) (rails int) {
 	return max(min(len(ours), len(theirs)), 1)
 }
 
-// devicesToward leaves out the devices that are in other networks than the server's addresses. It keeps all if none is
-// in a network with the address that the client connected to: then routers lead there, and perhaps to others.
+// devicesToward leaves out the devices that are in other networks than the server's addresses. It
+// keeps all if none is in a network with the address that the client connected to: then routers
+// lead there, and perhaps to others.
 func devicesToward(first netip.AddrPort, rails []door.RailAddr, devices []rdma.Device) (all []door.Device) {
 	isElsewhere := map[string]bool{}
 	needsRouters := true
@@ -74,8 +75,8 @@ func devicesToward(first netip.AddrPort, rails []door.RailAddr, devices []rdma.D
 	return all
 }
 
-// spread places the server's slots on the nodes of its devices, if a client uses several. As at the client, a much
-// slower device has another purpose.
+// spread places the server's slots on the nodes of its devices, if a client uses several. As at the
+// client, a much slower device has another purpose.
 func (v *Server) spread(s *flow.Session, h *wire.Hello) {
 	if s.Link.Transport != "verbs" || s.RingWish.Placement.GPU != wire.GPUOff || h.Rails < 2 {
 		return

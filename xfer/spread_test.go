@@ -21,8 +21,8 @@ func onTwoNodes(t *testing.T) way {
 	return way{"tcp", tcp.New(), netip.MustParseAddr("127.0.0.1"), 1}
 }
 
-// If a copy goes over rails whose devices are on two nodes, the slots are on both, and chunks go to slots that are near
-// to the rail that carries them.
+// If a copy goes over rails whose devices are on two nodes, the slots are on both, and chunks go to
+// slots that are near to the rail that carries them.
 func TestSlotsAreNearTheirRails(t *testing.T) {
 	w := onTwoNodes(t)
 	for _, push := range []bool{true, false} {

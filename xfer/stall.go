@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// watchProgress ends a session whose copy made no progress for that long: no entry was announced or has ended, and no
-// byte was read from a stream, verified or written. It returns when ctx ends.
+// watchProgress ends a session whose copy made no progress for that long: no entry was announced or
+// has ended, and no byte was read from a stream, verified or written. It returns when ctx ends.
 func watchProgress(ctx context.Context, t *Tally, stall time.Duration) error {
 	tick := time.NewTicker(max(min(stall/10, time.Second), time.Millisecond))
 	defer tick.Stop()

@@ -17,24 +17,26 @@ import (
 // Input is a stream that is read once, such as standard input.
 type Input interface {
 	io.Reader
-	// Interrupt makes the Read in progress, and every later one, return an error immediately. It does not block.
+	// Interrupt makes the Read in progress, and every later one, return an error immediately. It
+	// does not block.
 	Interrupt()
 }
 
 // Output is a stream that is written once, such as standard output.
 type Output interface {
 	io.Writer
-	// Interrupt makes the Write in progress, and every later one, return an error immediately. It does not block.
+	// Interrupt makes the Write in progress, and every later one, return an error immediately. It
+	// does not block.
 	Interrupt()
-	// Finish is called after the last Write, and before the source learns that everything has arrived. Some write
-	// errors are reported by the file system only then. Finish returns such an error, which ends the copy. Finish may
-	// block for the disk.
+	// Finish is called after the last Write, and before the source learns that everything has
+	// arrived. Some write errors are reported by the file system only then. Finish returns such an
+	// error, which ends the copy. Finish may block for the disk.
 	Finish() error
 }
 
-// PushStream copies in until its end to dst, the name of a file below the server's root. If in fails before its end,
-// nothing is published. in remains the caller's. PushStream may have read more of it than it copied. ErrUsage says that
-// an option, or dst, does not apply to a stream.
+// PushStream copies in until its end to dst, the name of a file below the server's root. If in
+// fails before its end, nothing is published. in remains the caller's. PushStream may have read
+// more of it than it copied. ErrUsage says that an option, or dst, does not apply to a stream.
 func (c *Client) PushStream(ctx context.Context, in Input, ep Endpoint, dst string, o Options) (*Summary, error) {
 	c.completeStream(&o)
 	if err := o.checkStream(); err != nil {
@@ -68,16 +70,16 @@ func (c *Client) PushStream(ctx context.Context, in Input, ep Endpoint, dst stri
 // asStream returns the flags of the push of a stream. In each attempt its destination is a file.
 func asStream(flags uint64) uint64 { return flags&^wire.FlagItself | wire.FlagStream }
 
-// completeStream is complete, but with small chunks: the first chunk of a stream is sent when it is full, and a source
-// keeps as many as the ring has slots in further memory.
+// completeStream is complete, but with small chunks: the first chunk of a stream is sent when it is
+// full, and a source keeps as many as the ring has slots in further memory.
 func (c *Client) completeStream(o *Options) {
 	o.ChunkBytes = cmp.Or(o.ChunkBytes, DefaultChunkBytes)
 	c.complete(o)
 }
 
-// PullStream writes one file of a server to out, in order, each piece after it was verified. If the copy fails later,
-// the bytes written remain, and nothing follows them. out remains the caller's. ErrUsage says that an option does not
-// apply to a stream.
+// PullStream writes one file of a server to out, in order, each piece after it was verified. If the
+// copy fails later, the bytes written remain, and nothing follows them. out remains the caller's.
+// ErrUsage says that an option does not apply to a stream.
 func (c *Client) PullStream(ctx context.Context, ep Endpoint, path string, out Output, o Options) (*Summary, error) {
 	c.completeStream(&o)
 	if err := o.checkStream(); err != nil {
@@ -103,7 +105,8 @@ func (c *Client) PullStream(ctx context.Context, ep Endpoint, path string, out O
 	})
 }
 
-// checkStream refuses the options that do not apply to a stream, and clears those that apply to no copy like it.
+// checkStream refuses the options that do not apply to a stream, and clears those that apply to no
+// copy like it.
 func (o *Options) checkStream() error {
 	o.MaxDelete = 0 // without deletion there is nothing to bound
 	for _, no := range []struct {

@@ -78,7 +78,8 @@ type drained struct {
 	done chan struct{}
 }
 
-// Data streamed to a file, and from it, is the same, and so are the roots of both ends and of a copy of the file.
+// Data streamed to a file, and from it, is the same, and so are the roots of both ends and of a
+// copy of the file.
 func TestStreams(t *testing.T) { over(t, testStreams) }
 
 func testStreams(t *testing.T, w way) {
@@ -157,7 +158,8 @@ func TestSlowStreams(t *testing.T) {
 	}
 }
 
-// Data damaged in transit is sent again, though a stream cannot be read again, and written in its turn.
+// Data damaged in transit is sent again, though a stream cannot be read again, and written in its
+// turn.
 func TestDamagedStreams(t *testing.T) { over(t, testDamagedStreams) }
 
 func testDamagedStreams(t *testing.T, w way) {
@@ -240,8 +242,8 @@ func TestStreamOfPiecesDamagedInTurn(t *testing.T) {
 	}
 }
 
-// A piece that never arrives intact ends the copy of its stream: nothing of it is published, and nothing follows what
-// was written.
+// A piece that never arrives intact ends the copy of its stream: nothing of it is published, and
+// nothing follows what was written.
 func TestStreamThatNeverArrivesWhole(t *testing.T) {
 	w := tcpWay(t)
 	data := randomBytes(t, 12<<20)
@@ -297,7 +299,8 @@ func (fullAtTheEnd) Interrupt() {}
 
 func (fullAtTheEnd) Finish() error { return unix.EDQUOT }
 
-// An error that an output reports only at its end ends the copy before the source learns that everything has arrived.
+// An error that an output reports only at its end ends the copy before the source learns that
+// everything has arrived.
 func TestStreamThatIsLostAtTheEnd(t *testing.T) {
 	xfer.OnHost(t)
 	w := tcpWay(t)

@@ -35,8 +35,8 @@ func (r *recorder) of(sink bool) link.Trace {
 	}
 }
 
-// The steps of both ends of real copies whose rails fail, fall silent and come back obey the rules: see package
-// credittest, which knows nothing of the engine.
+// The steps of both ends of real copies whose rails fail, fall silent and come back obey the rules:
+// see package credittest, which knows nothing of the engine.
 func TestLostRailsFollowTheRules(t *testing.T) {
 	t.Parallel()
 	OnHost(t)

@@ -13,52 +13,56 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Tries are the attempts of one copy: after a lost connection, the caller calls Push or Pull again with the same
-// Options. Entries end in order of path, so one path describes what earlier attempts have settled. A later attempt
-// announces all entries again, but the sink wants no data of the files up to that path, and the client counts none of
-// these entries again. A nil Tries is that of a copy with one attempt. Methods do not block. The caller may use its own
-// between two attempts only.
+// Tries are the attempts of one copy: after a lost connection, the caller calls Push or Pull again
+// with the same Options. Entries end in order of path, so one path describes what earlier attempts
+// have settled. A later attempt announces all entries again, but the sink wants no data of the
+// files up to that path, and the client counts none of these entries again. A nil Tries is that of
+// a copy with one attempt. Methods do not block. The caller may use its own between two attempts
+// only.
 type Tries struct {
 	began time.Time
 	again int // attempts after the first
 	stage fileset.StageID
 	// learned is about the devices that the attempts used.
 	learned learned
-	// once says that the copy cannot resume, but only begin again: see OnlyOtherWays. comparesAnew says that it then
-	// compares what an earlier attempt may have published.
+	// once says that the copy cannot resume, but only begin again: see OnlyOtherWays. comparesAnew
+	// says that it then compares what an earlier attempt may have published.
 	once, comparesAnew bool
 	// last says that no attempt follows unless over another device or transport.
 	last bool
 
 	// stood says that both ends have agreed once, connected that they have in this attempt.
 	stood, connected bool
-	// place says that the destination of the first attempt is known. itself says that the destination is the copy
-	// itself, though by now it may be a directory.
+	// place says that the destination of the first attempt is known. itself says that the
+	// destination is the copy itself, though by now it may be a directory.
 	place, itself bool
-	// here and there identify the local directory and the server's, as of the last attempt that knew them.
+	// here and there identify the local directory and the server's, as of the last attempt that
+	// knew them.
 	here, there string
 	// compares says that a later attempt compares what is settled by its content, or sends it.
 	compares bool
 
 	// anew says that a later attempt counts, and sends, everything again.
 	anew bool
-	// settled is the path of the last entry that has ended, in the order of entries, with the refused entries before
-	// it. goneOn is the value of settled when this attempt began.
+	// settled is the path of the last entry that has ended, in the order of entries, with the
+	// refused entries before it. goneOn is the value of settled when this attempt began.
 	settled, goneOn string
 	refused         refusedCounts
 	done            bookings
 	resent          bool // a settled file was sent again, and may differ from the roots
 	deletes         deleteCounts
 	unkept          fileset.UnkeptList
-	// roots are over what all attempts have copied. It is nil in the first attempt, whose own roots these are.
+	// roots are over what all attempts have copied. It is nil in the first attempt, whose own roots
+	// these are.
 	roots *manifest.Roots
-	// told are the hashes, by toldSeed, of what any attempt has reported and a later one may meet again: entries after
-	// settled that were never announced, and what cannot be made or removed. There are toldMax at most. Further ones
-	// are reported again by a later attempt, and counted again if they were announced.
+	// told are the hashes, by toldSeed, of what any attempt has reported and a later one may meet
+	// again: entries after settled that were never announced, and what cannot be made or removed.
+	// There are toldMax at most. Further ones are reported again by a later attempt, and counted
+	// again if they were announced.
 	told     map[uint64]struct{}
 	toldSeed maphash.Seed
-	// underWay holds, by path, the files that an earlier attempt had begun and not settled. They are at most those of a
-	// window for each attempt.
+	// underWay holds, by path, the files that an earlier attempt had begun and not settled. They
+	// are at most those of a window for each attempt.
 	underWay map[string]unsettledFile
 }
 
@@ -70,14 +74,15 @@ func NewTries() *Tries {
 	return &Tries{began: time.Now(), stage: fileset.NewStageID(), toldSeed: maphash.MakeSeed(), told: make(map[uint64]struct{})}
 }
 
-// MayGoOn reports whether another attempt of the copy makes sense after an error: the ends had agreed once, and the
-// connection was lost, the peer fell silent, or it stopped; or the next attempt uses another device or transport.
+// MayGoOn reports whether another attempt of the copy makes sense after an error: the ends had
+// agreed once, and the connection was lost, the peer fell silent, or it stopped; or the next
+// attempt uses another device or transport.
 func (t *Tries) MayGoOn(err error) bool {
 	return t.NextWay() != "" || !t.once && t.HaveStood() && (fault.IsLost(err) || !t.connected && fault.IsUnreached(err))
 }
 
-// HaveStood reports whether both ends have agreed in any attempt, so that another attempt would do what the first was
-// to do.
+// HaveStood reports whether both ends have agreed in any attempt, so that another attempt would do
+// what the first was to do.
 func (t *Tries) HaveStood() bool { return t != nil && t.stood && t.place }
 
 // Again begins another attempt, which counts in tally. It returns its number: 1 for the second.
@@ -94,9 +99,9 @@ func (t *Tries) Again(tally *Tally) int {
 	return t.again
 }
 
-// goesOn adds the resume point to the terms of a later attempt. Without fsync, the data of an earlier attempt may be
-// lost together with the peer's host. With in place, files that it had not published have their names already. In both
-// cases the quick check must not accept them.
+// goesOn adds the resume point to the terms of a later attempt. Without fsync, the data of an
+// earlier attempt may be lost together with the peer's host. With in place, files that it had not
+// published have their names already. In both cases the quick check must not accept them.
 func (t *Tries) goesOn(p *wire.Terms) {
 	if t == nil || t.again == 0 {
 		return
@@ -142,8 +147,8 @@ func (t *Tries) answered(h, w *wire.Hello, o *Options) error {
 	return nil
 }
 
-// startAfresh drops what earlier attempts left, because the directory at one end is not known to be that of those
-// attempts.
+// startAfresh drops what earlier attempts left, because the directory at one end is not known to be
+// that of those attempts.
 func (t *Tries) startAfresh(h *wire.Hello, o *Options, remote bool) {
 	if h.Terms.Settled != "" {
 		o.report(Event{Kind: EventAfresh, Remote: remote})
@@ -154,7 +159,8 @@ func (t *Tries) startAfresh(h *wire.Hello, o *Options, remote bool) {
 	o.Tally.Again(0, 0, true)
 }
 
-// stands records that both ends have agreed, and the destination of the first attempt. store is this end's, or nil.
+// stands records that both ends have agreed, and the destination of the first attempt. store is
+// this end's, or nil.
 func (t *Tries) stands(s *flow.Session, store *chunker.Sink) {
 	if t == nil {
 		return
@@ -183,7 +189,7 @@ func (t *Tries) begin(a *copyResults, p *wire.Terms) {
 		return
 	}
 	a.tries = t
-	// Of several names of a file only the first is copied, so none can be skipped.
+	// Only the first of a file's names is copied, so none can be skipped.
 	t.anew = t.once || p.Has(wire.FlagNoFsync|wire.FlagHardLinks)
 	if t.again == 0 {
 		t.compares = !p.Has(wire.FlagsKeeping | wire.FlagWhole | wire.FlagDryRun)
@@ -191,9 +197,9 @@ func (t *Tries) begin(a *copyResults, p *wire.Terms) {
 	a.booked, a.refused, a.deletes = t.done, t.refused, t.deletes
 }
 
-// failedBefore reports whether earlier attempts had entries that failed, including those that had changed, so that the
-// sink of this attempt must not delete, or must not give its tree its name. Only the client knows that: it may not find
-// such an entry again.
+// failedBefore reports whether earlier attempts had entries that failed, including those that had
+// changed, so that the sink of this attempt must not delete, or must not give its tree its name.
+// Only the client knows that: it may not find such an entry again.
 func (t *Tries) failedBefore(p *wire.Terms) bool {
 	if t == nil || t.goneOn == "" {
 		return false
@@ -210,10 +216,10 @@ func (t *Tries) hasSettled(path string) bool {
 	return t != nil && t.goneOn != "" && manifest.ComparePaths(path, t.goneOn) <= 0
 }
 
-// hasRefused reports whether an earlier attempt has reported that an entry could not be sent. It may be a directory,
-// whose entry ends before those in it: a failure to read it counts now, unless everything below it has been settled,
-// too. So a file "d" that fails is counted again by each attempt that begins among names between "d" and "d/", such as
-// "d-x".
+// hasRefused reports whether an earlier attempt has reported that an entry could not be sent. It
+// may be a directory, whose entry ends before those in it: a failure to read it counts now, unless
+// everything below it has been settled, too. So a file "d" that fails is counted again by each
+// attempt that begins among names between "d" and "d/", such as "d-x".
 func (t *Tries) hasRefused(path string, o Outcome) bool {
 	if !t.hasSettled(path) || o == Skipped {
 		return t.hasSettled(path)
@@ -221,8 +227,8 @@ func (t *Tries) hasRefused(path string, o Outcome) bool {
 	return path+"/" < t.goneOn && !manifest.IsBelow(t.goneOn, path)
 }
 
-// hasTold reports whether an attempt has reported this text about a path, and records that it is reported now. A copy
-// that counts everything again also reports it again.
+// hasTold reports whether an attempt has reported this text about a path, and records that it is
+// reported now. A copy that counts everything again also reports it again.
 func (t *Tries) hasTold(path, text string) bool {
 	if t == nil || t.anew || path == "" {
 		return false
@@ -235,8 +241,8 @@ func (t *Tries) hasTold(path, text string) bool {
 	return told
 }
 
-// failsAnew reports whether an announced entry fails that has failed in no attempt yet, and records that it has: a
-// later attempt may make it again, and fail again for this or another reason.
+// failsAnew reports whether an announced entry fails that has failed in no attempt yet, and records
+// that it has: a later attempt may make it again, and fail again for this or another reason.
 func (t *Tries) failsAnew(path string, x *wire.Exception) bool {
 	return x.Outcome != Kept && !t.hasTold(path, "")
 }
@@ -263,8 +269,9 @@ func (a *copyResults) noteRefused(b *entryState) {
 	b.refusedBefore = a.refusedSoFar
 }
 
-// bookAgain books an entry that an earlier attempt has settled and that both ends have made again: directories and
-// links, and files that no longer existed. Both have them in the roots of this attempt.
+// bookAgain books an entry that an earlier attempt has settled and that both ends have made again:
+// directories and links, and files that no longer existed. Both have them in the roots of this
+// attempt.
 func (a *copyResults) bookAgain(b *entryState, x *wire.Exception) error {
 	switch {
 	case x == nil && a.dry:
@@ -291,7 +298,8 @@ func (a *copyResults) bookResent(b *entryState) {
 	}
 }
 
-// addToRoots adds a copied entry to the roots. A file that an earlier attempt has published is not in this attempt's.
+// addToRoots adds a copied entry to the roots. A file that an earlier attempt has published is not
+// in this attempt's.
 func (a *copyResults) addToRoots(b *entryState, published bool) error {
 	if a.tries != nil && a.tries.roots != nil {
 		if err := a.tries.roots.Add(&b.Entry); err != nil {
@@ -304,23 +312,23 @@ func (a *copyResults) addToRoots(b *entryState, published bool) error {
 	return a.roots.Add(&b.Entry)
 }
 
-// countEarlier counts in the progress of a later attempt what earlier attempts have copied of a file, which this
-// attempt does not send.
+// countEarlier counts in the progress of a later attempt what earlier attempts have copied of a
+// file, which this attempt does not send.
 func (a *copyResults) countEarlier(b *entryState) {
 	if a.tries != nil && !a.tries.anew {
 		a.tally.AddEarlier(b.arrived.bytes - min(a.tries.arrivedBefore(b), b.arrived.bytes))
 	}
 }
 
-// cutOff takes over from a failed attempt what a later one need not do again. The session's goroutines have ended. role
-// is nil if the session ended before it.
+// cutOff takes over from a failed attempt what a later one need not do again. The session's
+// goroutines have ended. role is nil if the session ended before it.
 func (t *Tries) cutOff(a *copyResults, role conversation) {
 	if t == nil {
 		return
 	}
 	uncounted := a.deletes.uncounted || a.mayHaveDeleted(role, t.deletes.deleted)
-	// For a tree that appears as a whole, a later attempt counts again what is lost with the old one. If the tree has
-	// got its name, it does not find the old one any more.
+	// For a tree that appears as a whole, a later attempt counts again what is lost with the old
+	// one. If the tree has got its name, it does not find the old one any more.
 	uncounted = uncounted || a.whole && !a.dry && a.deletes.deleted > 0
 	t.deletes = a.deletes.forLaterTry(a.dry || a.whole, t.anew)
 	t.deletes.uncounted = uncounted
@@ -333,8 +341,8 @@ func (t *Tries) cutOff(a *copyResults, role conversation) {
 	t.underWay = t.unsettledFiles(role)
 }
 
-// fit drops what earlier attempts have settled if that does not fit into the hello: a pull may have paths as long as a
-// message.
+// fit drops what earlier attempts have settled if that does not fit into the hello: a pull may have
+// paths as long as a message.
 func (t *Tries) fit(h *wire.Hello) {
 	const room = 512 // in a message, for later fields
 	if t == nil || h.Terms.Settled == "" || len(h.Encode())+room <= wire.MaxBodyBytes {
@@ -343,8 +351,8 @@ func (t *Tries) fit(h *wire.Hello) {
 	t.forget(h)
 }
 
-// forget makes a copy begin again, because the sink does not have what earlier attempts have settled, or the hello has
-// no room for it.
+// forget makes a copy begin again, because the sink does not have what earlier attempts have
+// settled, or the hello has no room for it.
 func (t *Tries) forget(h *wire.Hello) {
 	h.Terms.Settled = ""
 	if t == nil {
@@ -370,15 +378,16 @@ func (t *Tries) stageID() fileset.StageID {
 	return t.stage
 }
 
-// MayTryAgain reports whether a copy with these options can have several attempts. A manifest is written once, from its
-// beginning. The number of deletions of a lost attempt is unknown. Without fsync a file that is kept for its size, its
-// name or its age may have been lost with the host; and with in place, one that is half written may be kept.
+// MayTryAgain reports whether a copy with these options can have several attempts. A manifest is
+// written once, from its beginning. The number of deletions of a lost attempt is unknown. Without
+// fsync a file that is kept for its size, its name or its age may have been lost with the host; and
+// with in place, one that is half written may be kept.
 func (o *Options) MayTryAgain() bool {
 	return o.WriteManifest == "" && (!o.Delete && !o.DeleteExcluded || o.MaxDelete == 0) && (!o.NoFsync && !o.InPlace || !o.keepsUnread())
 }
 
-// total returns the roots over what all attempts have copied, given those of the last. If some files were copied twice,
-// the roots are not known, and zero.
+// total returns the roots over what all attempts have copied, given those of the last. If some
+// files were copied twice, the roots are not known, and zero.
 func (t *Tries) total(last wire.Roots) wire.Roots {
 	if t == nil || t.roots == nil {
 		return last

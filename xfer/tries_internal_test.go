@@ -16,8 +16,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Only a lost connection, and a server that cannot be reached for now, are reasons to try again. A loss is also one if
-// only the peer sees it, and reports it.
+// Only a lost connection, and a server that cannot be reached for now, are reasons to try again. A
+// loss is also one if only the peer sees it, and reports it.
 func TestWhatIsTriedAgain(t *testing.T) {
 	lost := &fault.LostError{Peer: "peer", Err: &rdma.OpError{Op: "receive", Err: errors.New("retry count exceeded")}}
 	for _, c := range []struct {
@@ -137,7 +137,8 @@ func TestNumbersOfAllTries(t *testing.T) {
 	}
 }
 
-// The progress of a later attempt begins with all files of the earlier ones, including those that existed already.
+// The progress of a later attempt begins with all files of the earlier ones, including those that
+// existed already.
 func TestFilesOfEarlierTries(t *testing.T) {
 	tries := NewTries()
 	tries.done = bookings{unchanged: 3, trusted: 5}
@@ -149,8 +150,8 @@ func TestFilesOfEarlierTries(t *testing.T) {
 	}
 }
 
-// A report about an entry after the settled ones is not repeated, though the entry counts in the attempt that meets it.
-// A new report about it is made.
+// A report about an entry after the settled ones is not repeated, though the entry counts in the
+// attempt that meets it. A new report about it is made.
 func TestToldOnce(t *testing.T) {
 	var told []string
 	listen := func(a *copyResults) *copyResults {
@@ -187,8 +188,8 @@ func TestToldOnce(t *testing.T) {
 	}
 }
 
-// A directory or link that the sink cannot make is made again in each attempt. It fails once, and is reported once; one
-// that fails for the first time in a later attempt counts from then on.
+// A directory or link that the sink cannot make is made again in each attempt. It fails once, and
+// is reported once; one that fails for the first time in a later attempt counts from then on.
 func TestWhatNoTryCanMake(t *testing.T) {
 	for _, typ := range []manifest.EntryType{manifest.Dir, manifest.Symlink} {
 		var told []string
@@ -230,7 +231,8 @@ func TestWhatNoTryCanMake(t *testing.T) {
 	}
 }
 
-// A failure after everything else has ended is met and counted by each attempt, and reported by one.
+// A failure after everything else has ended is met and counted by each attempt, and reported by
+// one.
 func TestWhatNoTryCanEnd(t *testing.T) {
 	tries, told := NewTries(), 0
 	for range 2 {
@@ -246,8 +248,9 @@ func TestWhatNoTryCanEnd(t *testing.T) {
 	}
 }
 
-// A later attempt of a dry run finds again what would be deleted, in the same order, and counts it from zero. It
-// reports what is new, even if the destination has changed meanwhile. What has been deleted no later attempt finds.
+// A later attempt of a dry run finds again what would be deleted, in the same order, and counts it
+// from zero. It reports what is new, even if the destination has changed meanwhile. What has been
+// deleted no later attempt finds.
 func TestDeletionsOfAllTries(t *testing.T) {
 	var told []string
 	tries := NewTries()
@@ -284,8 +287,8 @@ func TestDeletionsOfAllTries(t *testing.T) {
 	}
 }
 
-// Without fsync, and with hard links, a later attempt counts everything again. The quick check accepts nothing that may
-// not be on the disk, as without fsync and with in place.
+// Without fsync, and with hard links, a later attempt counts everything again. The quick check
+// accepts nothing that may not be on the disk, as without fsync and with in place.
 func TestTriesThatCountAnew(t *testing.T) {
 	for _, flag := range []uint64{wire.FlagNoFsync, wire.FlagHardLinks} {
 		tries := NewTries()
@@ -332,8 +335,8 @@ func TestMayTryAgain(t *testing.T) {
 	}
 }
 
-// A file that was compared, and kept because a newer one came meanwhile, counts as kept. Only a dry run reports a file
-// that is the same in this way.
+// A file that was compared, and kept because a newer one came meanwhile, counts as kept. Only a dry
+// run reports a file that is the same in this way.
 func TestKeptAfterItWasCompared(t *testing.T) {
 	for flags, unchanged := range map[uint64]int64{0: 0, wire.FlagDryRun: 1} {
 		a := tryOf(t, nil, flags)
@@ -348,8 +351,8 @@ func TestKeptAfterItWasCompared(t *testing.T) {
 	}
 }
 
-// A tree of which an earlier attempt could not copy something gets no name in a later one, even if that was never
-// announced.
+// A tree of which an earlier attempt could not copy something gets no name in a later one, even if
+// that was never announced.
 func TestFailedBefore(t *testing.T) {
 	for name, c := range map[string]struct {
 		fail func(a *copyResults)
@@ -375,8 +378,8 @@ func TestFailedBefore(t *testing.T) {
 	}
 }
 
-// TestDirectoryThatFailsInALaterTry: an attempt was cut off in the middle of a directory. The end of its entry says
-// nothing about the rest of its contents, which the next attempt cannot read.
+// TestDirectoryThatFailsInALaterTry: an attempt was cut off in the middle of a directory. The end
+// of its entry says nothing about the rest of its contents, which the next attempt cannot read.
 func TestDirectoryThatFailsInALaterTry(t *testing.T) {
 	for name, last := range map[string]string{"in the directory": "d/a", "behind its entry": "d", "at a name before its contents": "d-x"} {
 		t.Run(name, func(t *testing.T) {
@@ -407,8 +410,8 @@ func TestDirectoryThatFailsInALaterTry(t *testing.T) {
 	}
 }
 
-// A different way for the next attempt is no reason for one more after it: an attempt may end before it connects, for
-// example when its source or destination is gone.
+// A different way for the next attempt is no reason for one more after it: an attempt may end
+// before it connects, for example when its source or destination is gone.
 func TestNextWayIsOfOneAttempt(t *testing.T) {
 	tries := NewTries()
 	tries.learned.next = "TCP"

@@ -11,9 +11,9 @@ import (
 	"gdrcp/xfer"
 )
 
-// TestDirectoryThatCannotBeReadInALaterTry: the rest of it is not copied, and the copy reports that; a tree that is to
-// appear as a whole does not get its name. (Any error of opening or reading the directory will do; root meets one in a
-// loop.)
+// TestDirectoryThatCannotBeReadInALaterTry: the rest of it is not copied, and the copy reports
+// that; a tree that is to appear as a whole does not get its name. (Any error of opening or reading
+// the directory will do; root meets one in a loop.)
 func TestDirectoryThatCannotBeReadInALaterTry(t *testing.T) {
 	for _, push := range []bool{true, false} {
 		for _, whole := range []bool{false, true} {

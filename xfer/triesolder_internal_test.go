@@ -26,8 +26,8 @@ func travels(t *testing.T, h wire.Hello, older bool) *wire.Hello {
 	return &got
 }
 
-// If a server does not report its root, nothing that an earlier attempt settled there is trusted, and no attempt fails
-// because of it.
+// If a server does not report its root, nothing that an earlier attempt settled there is trusted,
+// and no attempt fails because of it.
 func TestOlderServerSaysNoRoot(t *testing.T) {
 	w := byTCP()
 	for name, older := range map[string]bool{"today's": false, "an older one": true} {
@@ -63,7 +63,8 @@ func TestOlderServerSaysNoRoot(t *testing.T) {
 	}
 }
 
-// A client that does not report the root of its earlier attempt learns that nothing there is settled.
+// A client that does not report the root of its earlier attempt learns that nothing there is
+// settled.
 func TestOlderClientSaysNoRoot(t *testing.T) {
 	OnHost(t)
 	w, root := byTCP(), t.TempDir()

@@ -29,8 +29,8 @@ type rootsCopy struct {
 
 const rootsFiles = 10
 
-// TestLaterAttemptLooksAgain: what an earlier attempt settled counts only if it still exists, in the same directories
-// at both ends.
+// TestLaterAttemptLooksAgain: what an earlier attempt settled counts only if it still exists, in
+// the same directories at both ends.
 func TestLaterAttemptLooksAgain(t *testing.T) {
 	times := xfer.Options{Times: true}
 	nothing := func(*testing.T, *rootsCopy) {}
@@ -101,7 +101,8 @@ func (c *rootsCopy) begin(t *testing.T) func() (*xfer.Summary, error) {
 	check(t, os.Mkdir(c.top, 0o755))
 	rootsTree(t, c.src, "A")
 
-	// The attempt waits in the report of a file until its connection is lost, which a heartbeat detects at the latest.
+	// The attempt waits in the report of a file until its connection is lost, which a heartbeat
+	// detects at the latest.
 	var mu sync.Mutex
 	losing, lost := false, make(chan struct{})
 	c.mayLose = true
@@ -159,8 +160,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// toOtherRoot makes the other server answer. A pull finds a tree of the same names there, and a push that deletes
-// something extraneous.
+// toOtherRoot makes the other server answer. A pull finds a tree of the same names there, and a
+// push that deletes something extraneous.
 func toOtherRoot(t *testing.T, c *rootsCopy) {
 	c.ep = c.other
 	if !c.push {

@@ -12,10 +12,11 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// With --basis-manifest a sink that compares (basis.go) takes the digests of its own files from a manifest that was
-// made of them here, and does not read them, as long as a file's inode, size and times match the manifest. Such a file
-// is kept, and does not count as verified. A file in which anything differs is copied from the existing file, and that
-// copy is read as a whole before it gets its name (chunker.Basis.Copy).
+// With --basis-manifest a sink that compares (basis.go) takes the digests of its own files from a
+// manifest that was made of them here, and does not read them, as long as a file's inode, size and
+// times match the manifest. Such a file is kept, and does not count as verified. A file in which
+// anything differs is copied from the existing file, and that copy is read as a whole before it
+// gets its name (chunker.Basis.Copy).
 
 // maxKnownBytes bounds the digests of files that are announced and have not ended. A file
 // for which there is no room is read.
@@ -77,8 +78,8 @@ func (f *knownFile) holds(x *wire.Extent, p *wire.Terms) bool {
 	return true
 }
 
-// knownFiles reads a basis manifest in parallel to the entries of a copy. Both are in order of path. One goroutine uses
-// find; release may be called concurrently.
+// knownFiles reads a basis manifest in parallel to the entries of a copy. Both are in order of
+// path. One goroutine uses find; release may be called concurrently.
 type knownFiles struct {
 	r    *manifest.Reader
 	next *manifest.Entry // the reader is at its pieces; nil before the first and at the end
@@ -87,8 +88,8 @@ type knownFiles struct {
 	leftBytes atomic.Int64
 }
 
-// openBasis opens the manifest of the destination's files. If nothing else is asked for, the copy uses its algorithm
-// and piece size.
+// openBasis opens the manifest of the destination's files. If nothing else is asked for, the copy
+// uses its algorithm and piece size.
 func (o *Options) openBasis(ctx context.Context, h *wire.Hello) (*knownFiles, error) {
 	if o.BasisManifest == "" {
 		return nil, nil
@@ -122,8 +123,8 @@ func (k *knownFiles) close() error {
 	return k.r.Close()
 }
 
-// find returns the manifest's record of a file, or nil if there is none, or there is no room. The caller gives the room
-// back with release.
+// find returns the manifest's record of a file, or nil if there is none, or there is no room. The
+// caller gives the room back with release.
 func (k *knownFiles) find(e *manifest.Entry) (*knownFile, error) {
 	for !k.done && (k.next == nil || manifest.ComparePaths(k.next.Path, e.Path) < 0) {
 		next, err := k.r.Next()
@@ -177,8 +178,8 @@ func (k *sink) know(e *sinkEntry) (err error) {
 	return err
 }
 
-// trusts decides whether the file that an entry is compared with is one that the basis manifest knows. The caller holds
-// the entry's lock.
+// trusts decides whether the file that an entry is compared with is one that the basis manifest
+// knows. The caller holds the entry's lock.
 func (e *sinkEntry) trusts() bool {
 	e.comparison.trusted = e.known != nil && e.temp == nil && e.arrived.bytes == 0 && e.known.isOf(e.basis.Stamp())
 	return e.comparison.trusted

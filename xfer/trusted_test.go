@@ -13,8 +13,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// basisOf writes a manifest of files in the directory from, with the identities of the files of these names in dir as
-// changed by change.
+// basisOf writes a manifest of files in the directory from, with the identities of the files of
+// these names in dir as changed by change.
 func basisOf(t *testing.T, from, dir string, change func(path string, e *manifest.Entry, id *manifest.Identity), names ...string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "basis")
@@ -54,8 +54,8 @@ func basisOf(t *testing.T, from, dir string, change func(path string, e *manifes
 	return name
 }
 
-// trustedPull is a pull to a directory whose files differ from those of the source in every piece, and a basis manifest
-// that says that they do not.
+// trustedPull is a pull to a directory whose files differ from those of the source in every piece,
+// and a basis manifest that says that they do not.
 type trustedPull struct {
 	s        *served
 	src, dst string
@@ -90,8 +90,8 @@ func (p *trustedPull) pull(t *testing.T, w way, o xfer.Options) *xfer.Summary {
 	return sum
 }
 
-// A file that matches the basis manifest is not read, is kept, and does not count as verified. Only for that reason are
-// files kept that in fact differ.
+// A file that matches the basis manifest is not read, is kept, and does not count as verified. Only
+// for that reason are files kept that in fact differ.
 func TestTrustedFilesAreNotRead(t *testing.T) { over(t, testTrustedFilesAreNotRead) }
 
 func testTrustedFilesAreNotRead(t *testing.T, w way) {
@@ -111,8 +111,8 @@ func testTrustedFilesAreNotRead(t *testing.T, w way) {
 	}
 }
 
-// A file that does not match its record exactly is read. A file whose recorded digests differ from the source's is
-// read, too, and becomes the source's.
+// A file that does not match its record exactly is read. A file whose recorded digests differ from
+// the source's is read, too, and becomes the source's.
 func TestFilesThatAreNotAsTheBasisSays(t *testing.T) { over(t, testFilesThatAreNotAsTheBasisSays) }
 
 func testFilesThatAreNotAsTheBasisSays(t *testing.T, w way) {
@@ -158,8 +158,8 @@ func testFilesThatAreNotAsTheBasisSays(t *testing.T, w way) {
 	})
 }
 
-// Of a file that differs from the source in one piece, only that piece is sent. The file is read before it gets its
-// name, and does not count as trusted.
+// If a file differs from the source in one piece, only that piece is sent. The file is read before
+// it gets its name, and does not count as trusted.
 func TestPiecesBesideTrustedOnes(t *testing.T) { over(t, testPiecesBesideTrustedOnes) }
 
 func testPiecesBesideTrustedOnes(t *testing.T, w way) {

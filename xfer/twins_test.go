@@ -84,8 +84,8 @@ func isThere(t *testing.T, src, dst, path string) bool {
 	return err == nil && bytes.Equal(one, other)
 }
 
-// TestTwins: of names that the file system treats as the same one is copied. The others fail, in a first copy, in a
-// second one onto it, and if the other name existed before.
+// TestTwins: of names that the file system treats as the same one is copied. The others fail, in a
+// first copy, in a second one onto it, and if the other name existed before.
 func TestTwins(t *testing.T) {
 	w := tcpWay(t)
 	for name, of := range allTwins {
@@ -150,8 +150,8 @@ func copyTwins(t *testing.T, w way, of twins, inodes bool, o xfer.Options) {
 			}
 			return err
 		})
-		// At least half of the ten pairs and the contents of their directories are copied, unless an entry meets the
-		// other spelling from before.
+		// At least half of the ten pairs and the contents of their directories are copied, unless
+		// an entry meets the other spelling from before.
 		if whole < 6 {
 			t.Errorf("%s: only %d entries are there, and failed are %+q", c, whole, failed)
 		}

@@ -23,9 +23,10 @@ func (f *unsettledFile) isAs(b *entryState) bool {
 	return f.complete && f.entry.Size == b.Size && f.entry.MtimeNs == b.MtimeNs
 }
 
-// hadEnded adopts the end of an entry that ended in an earlier attempt without a report to this end. That attempt
-// completed the file, and the sink now keeps one of the same size and time, or has compared it and found no difference:
-// so this copy made it. published says that the roots of this attempt do not include the entry.
+// hadEnded adopts the end of an entry that ended in an earlier attempt without a report to this
+// end. That attempt completed the file, and the sink now keeps one of the same size and time, or
+// has compared it and found no difference: so this copy made it. published says that the roots of
+// this attempt do not include the entry.
 func (t *Tries) hadEnded(b *entryState, x *wire.Exception) (published bool) {
 	kept := x != nil && x.Outcome == Kept && strings.HasSuffix(x.Text, sameTimeAndSize)
 	same := x == nil && b.isUnchanged()
@@ -50,8 +51,8 @@ func (t *Tries) arrivedBefore(b *entryState) int64 {
 	return b.arrived.bytes
 }
 
-// unsettledFiles returns the files that were begun and not settled, in an attempt that failed with that role or in
-// those before it.
+// unsettledFiles returns the files that were begun and not settled, in an attempt that failed with
+// that role or in those before it.
 func (t *Tries) unsettledFiles(role conversation) map[string]unsettledFile {
 	files := make(map[string]unsettledFile)
 	for path, f := range t.underWay {

@@ -10,8 +10,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A file that was sent completely, and whose end was not reported, counts as copied when the sink keeps one of the same
-// size and time, by whatever rule, and not if it does not report that.
+// A file that was sent completely, and whose end was not reported, counts as copied when the sink
+// keeps one of the same size and time, by whatever rule, and not if it does not report that.
 func TestFileWhoseEndNobodyHeard(t *testing.T) {
 	for text, want := range map[string]int64{sameTimeAndSize: 1, "exists, " + sameTimeAndSize: 1, "same size": 0, "exists": 0, "newer": 0} {
 		tries := NewTries()
@@ -36,8 +36,8 @@ func sent(path string, c comparison) *source {
 	return src
 }
 
-// A file that a later attempt finds to be the same by its content was made by an earlier one, even if several have
-// found that. It is unchanged only if the first did.
+// A file that a later attempt finds to be the same by its content was made by an earlier one, even
+// if several have found that. It is unchanged only if the first did.
 func TestComparedFileWhoseEndNobodyHeard(t *testing.T) {
 	same := comparison{pieces: 1, digestBytes: 3}
 	for name, c := range map[string]struct {

@@ -12,9 +12,10 @@ import (
 	"gdrcp/xfer"
 )
 
-// TestFilesWhoseEndNobodyHeard: small files get their names while a large one before them is in progress, and the
-// connection is lost before that is reported. A later attempt finds them there; but this copy made them, so its numbers
-// are those of a copy without an interruption. Files that existed before count as usual.
+// TestFilesWhoseEndNobodyHeard: small files get their names while a large one before them is in
+// progress, and the connection is lost before that is reported. A later attempt finds them there;
+// but this copy made them, so its numbers are those of a copy without an interruption. Files that
+// existed before count as usual.
 func TestFilesWhoseEndNobodyHeard(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	for _, push := range []bool{true, false} {
@@ -40,8 +41,8 @@ func numbersOf(s *xfer.Summary) string {
 		s.Files, s.Unchanged, s.Kept, s.Bytes, s.SentBytes, s.ComparedBytes, s.SameBytes, s.ResumedBytes, s.SkippedBytes, s.Content, s.Verified)
 }
 
-// copyWithCut copies a large file and small ones, one of which exists already. With cut the connection is lost when the
-// others have their names and the large one has not.
+// copyWithCut copies a large file and small ones, one of which exists already. With cut the
+// connection is lost when the others have their names and the large one has not.
 func copyWithCut(t *testing.T, push, cut bool, change func(*xfer.Options)) *xfer.Summary {
 	t.Helper()
 	w := tcpWay(t)

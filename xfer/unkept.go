@@ -47,9 +47,10 @@ func hearUnkept(s *flow.Session, body []byte, results *copyResults) error {
 	})
 }
 
-// sendUnkept sends what the store could not keep since the last call. A report about an entry goes ahead of the entry's
-// result: a later attempt does not look again at an entry whose result the client has. For an entry that it makes
-// again, it counts the attributes again; see UnkeptList.WithEarlier.
+// sendUnkept sends what the store could not keep since the last call. A report about an entry goes
+// ahead of the entry's result: a later attempt does not look again at an entry whose result the
+// client has. For an entry that it makes again, it counts the attributes again; see
+// UnkeptList.WithEarlier.
 func (k *sink) sendUnkept(ctx context.Context) error {
 	if k.store == nil {
 		return nil
@@ -57,8 +58,8 @@ func (k *sink) sendUnkept(ctx context.Context) error {
 	return sendUnkept(ctx, k.Session, k.results, k.store.TakeUnkept())
 }
 
-// sendOldUnkept reports an entry as failed after its end for each attribute that was not kept, to a source that does
-// not know MsgUnkept: its user must learn of them, too.
+// sendOldUnkept reports an entry as failed after its end for each attribute that was not kept, to a
+// source that does not know MsgUnkept: its user must learn of them, too.
 func (k *sink) sendOldUnkept(ctx context.Context) error {
 	if k.Session.KnowsUnkept {
 		return nil

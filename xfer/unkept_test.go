@@ -32,8 +32,8 @@ func lateTime(t *testing.T, path string) {
 	}
 }
 
-// TestUnkeptAttributes: both ends have in their results what entries lack, including those of an attempt whose
-// connection was lost. If attributes are required, the entries fail.
+// TestUnkeptAttributes: both ends have in their results what entries lack, including those of an
+// attempt whose connection was lost. If attributes are required, the entries fail.
 func TestUnkeptAttributes(t *testing.T) {
 	xfer.OnHost(t)
 	rdmatest.BesideOthers(t)
@@ -135,7 +135,8 @@ func bind(t *testing.T, dir, at string) {
 	})
 }
 
-// TestOddAttributes: an attribute that the source cannot read, or that only its file system has, costs no content.
+// TestOddAttributes: an attribute that the source cannot read, or that only its file system has,
+// costs no content.
 func TestOddAttributes(t *testing.T) {
 	xfer.OnHost(t)
 	w := tcpWay(t)

@@ -43,8 +43,8 @@ func (s *source) hearUnsettled(body []byte) error {
 	return wire.DecodeUnsettled(body, func(u wire.Unsettled) { s.results.bookUnsettled(u.Path, printable.Text(u.Text), OtherEnd) })
 }
 
-// bookUnsettled books a directory that failed after it was booked as copied. It remains in the roots, because both ends
-// have it there.
+// bookUnsettled books a directory that failed after it was booked as copied. It remains in the
+// roots, because both ends have it there.
 func (a *copyResults) bookUnsettled(path, text string, of End) {
 	a.mu.Lock()
 	a.late[Failed]++

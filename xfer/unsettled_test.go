@@ -35,8 +35,9 @@ func freeze(t *testing.T, dir string) error {
 	return nil
 }
 
-// If a directory does not get its time, the results of both ends report that. If the time is required, both report the
-// directory as failed, although they reported it as copied before. Everything else is copied.
+// If a directory does not get its time, the results of both ends report that. If the time is
+// required, both report the directory as failed, although they reported it as copied before.
+// Everything else is copied.
 func TestDirectoryThatIsNotSettled(t *testing.T) {
 	xfer.OnHost(t)
 	w := tcpWay(t)

@@ -16,7 +16,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// blockedNICs are twoNICs whose packets the network drops. Nobody waits: the time that a dial would wait is recorded.
+// blockedNICs are twoNICs whose packets the network drops. Nobody waits: the time that a dial would
+// wait is recorded.
 type blockedNICs struct {
 	twoNICs
 	dialled []string
@@ -40,9 +41,9 @@ func (r blockedRail) Dial(ctx context.Context, to netip.AddrPort, _ []byte) (rdm
 	return nil, &rdma.OpError{Op: "connect to", Peer: to, Err: context.DeadlineExceeded}
 }
 
-// If the network drops the packets of RDMA, TCP takes over after a lead of at most 10 s for an address, unless RDMA is
-// required. The address that was dialled comes first, though the server has faster ones, and second if one address
-// carries all.
+// If the network drops RDMA packets, TCP takes over after a lead of at most 10 s for an address,
+// unless RDMA is required. The address that was dialled comes first, though the server has faster
+// ones. It comes second if one address carries everything.
 func TestVerbsHasALead(t *testing.T) {
 	const dialled, faster = "127.0.0.1", "127.0.0.2"
 	file := filepath.Join(t.TempDir(), "file")

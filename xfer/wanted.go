@@ -11,7 +11,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// openManifest opens the manifest that the copy must match. The session then uses its algorithm and piece size.
+// openManifest opens the manifest that the copy must match. The session then uses its algorithm and
+// piece size.
 func (o *Options) openManifest(ctx context.Context, h *wire.Hello) error {
 	if o.Manifest != "" {
 		r, err := openChecked(ctx, o.Manifest)
@@ -33,8 +34,8 @@ func (o *Options) openManifest(ctx context.Context, h *wire.Hello) error {
 	return nil
 }
 
-// openChecked opens a manifest after it has read it to its end once. Only the end vouches for the rest, and a truncated
-// manifest must not cause any file to be replaced.
+// openChecked opens a manifest after it has read it to its end once. Only the end vouches for the
+// rest, and a truncated manifest must not cause any file to be replaced.
 func openChecked(ctx context.Context, name string) (*manifest.Reader, error) {
 	st, err := os.Stat(name)
 	if name == "-" || (err == nil && !st.Mode().IsRegular()) {
@@ -64,7 +65,8 @@ func (o *Options) closeManifest() error {
 	return r.Close()
 }
 
-// manifestCursor reads a given manifest in parallel to the entries of a copy. Both are in order of path.
+// manifestCursor reads a given manifest in parallel to the entries of a copy. Both are in order of
+// path.
 type manifestCursor struct {
 	r    *manifest.Reader
 	next *manifest.Entry
@@ -95,8 +97,8 @@ func (c *manifestCursor) advance() error {
 	return nil
 }
 
-// find returns the manifest's entry of that path, or nil. It calls missing for entries before that, because they are
-// not at the source.
+// find returns the manifest's entry of that path, or nil. It calls missing for entries before that,
+// because they are not at the source.
 func (c *manifestCursor) find(path string, missing func(*manifest.Entry) error) (*manifest.Entry, error) {
 	for {
 		if err := c.advance(); err != nil {

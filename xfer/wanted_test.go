@@ -12,8 +12,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// An entry that cannot be read is reported once and is not missing, nor is anything in a directory that cannot be read.
-// An entry that is no longer a file does not match the manifest.
+// An entry that cannot be read is reported once and is not missing, nor is anything in a directory
+// that cannot be read. An entry that is no longer a file does not match the manifest.
 func TestGivenManifestOfWhatCannotBeRead(t *testing.T) { over(t, testGivenManifestOfWhatCannotBeRead) }
 
 func testGivenManifestOfWhatCannotBeRead(t *testing.T, w way) {

@@ -9,12 +9,12 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// maxWarnings bounds the warnings of a session. A sink has one for each file system, or for each deviation from the
-// options.
+// maxWarnings bounds the warnings of a session. A sink has one for each file system, or for each
+// deviation from the options.
 const maxWarnings = 64
 
-// warn sends a warning to the user at the client, whichever end that is. A client that does not know the message gets
-// none.
+// warn sends a warning to the user at the client, whichever end that is. A client that does not
+// know the message gets none.
 func (k *sink) warn(ctx context.Context, text string) error {
 	if k.warnings.Add(1) > maxWarnings {
 		return nil

@@ -11,11 +11,13 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A copy with wire.FlagWhole makes a tree next to the destination, in a staging directory (chunker/stage.go). When all
-// entries have ended well, everything is on the disk, and the roots of both ends agree, the sink gives the tree its
-// name in one step, and then reports that to the source with its roots.
+// A copy with wire.FlagWhole makes a tree next to the destination, in a staging directory
+// (chunker/stage.go). When all entries have ended well, everything is on the disk, and the roots of
+// both ends agree, the sink gives the tree its name in one step, and then reports that to the
+// source with its roots.
 
-// checkWhole refuses sources that cannot appear as a whole under one name, and a dst that is no such name.
+// checkWhole refuses sources that cannot appear as a whole under one name, and a dst that is no
+// such name.
 func (o *Options) checkWhole(sources []string, dst string) error {
 	switch {
 	case !o.Whole:
@@ -59,8 +61,9 @@ func (k *sink) makesWhole() bool {
 // errNoTree says that a copy that was to appear as a whole has nothing to publish.
 var errNoTree = errors.New("filter rules leave nothing of the source, not even the directory: no tree gets the name")
 
-// giveName gives the tree its name, if all of it has arrived and both ends agree. It reports whether the tree has its
-// name. Parts of the replaced tree that cannot be removed are reported as failures.
+// giveName gives the tree its name, if all of it has arrived and both ends agree. It reports
+// whether the tree has its name. Parts of the replaced tree that cannot be removed are reported as
+// failures.
 func (k *sink) giveName(ctx context.Context, agree bool) (bool, error) {
 	if !agree || k.results.failures() > 0 {
 		k.results.withhold()
@@ -91,7 +94,8 @@ func (k *sink) giveName(ctx context.Context, agree bool) (bool, error) {
 	return true, nil
 }
 
-// hearDone receives the sink's roots, and with them whether a tree that was to appear as a whole was published.
+// hearDone receives the sink's roots, and with them whether a tree that was to appear as a whole
+// was published.
 func (s *source) hearDone(body []byte) (wire.Roots, error) {
 	if !s.Session.Terms.Has(wire.FlagWhole) || s.Session.Terms.Has(wire.FlagDryRun) {
 		return wire.DecodeRoots(body)
@@ -129,9 +133,9 @@ func (a *copyResults) withhold() {
 	a.withheld = true
 }
 
-// keepsInTree returns why an entry's file need not be sent to a tree that appears as a whole: an earlier copy left it
-// there, or the existing tree has the same file, which then both have. No such file may be changed, so all metadata
-// must be right. same is as in keeps.
+// keepsInTree returns why an entry's file need not be sent to a tree that appears as a whole: an
+// earlier copy left it there, or the existing tree has the same file, which then both have. No such
+// file may be changed, so all metadata must be right. same is as in keeps.
 func (k *sink) keepsInTree(e *sinkEntry) (why string, same *chunker.Standing) {
 	now, err := k.store.Look(e.Path)
 	if err != nil || e.isLink() {
@@ -155,16 +159,16 @@ func (k *sink) keepsInTree(e *sinkEntry) (why string, same *chunker.Standing) {
 	return why, &now
 }
 
-// keepsSettled reports whether a later attempt can rely on what an earlier one has settled. In a staging directory only
-// times distinguish such a file from one of an older copy.
+// keepsSettled reports whether a later attempt can rely on what an earlier one has settled. In a
+// staging directory only times distinguish such a file from one of an older copy.
 func keepsSettled(p *wire.Terms, store *chunker.Sink) bool {
 	return store.GoesOn() && (!p.Has(wire.FlagWhole) || p.Has(wire.FlagTimes))
 }
 
-// stillHas reports whether the sink has a file that an earlier attempt has settled. Somebody may have removed or
-// changed it. A staging directory may have another one from an older copy, in place of a file that the attempt did not
-// find at the source. If times are no evidence, stillHas is false, and the entry is compared or sent again. A dry run
-// has made nothing.
+// stillHas reports whether the sink has a file that an earlier attempt has settled. Somebody may
+// have removed or changed it. A staging directory may have another one from an older copy, in place
+// of a file that the attempt did not find at the source. If times are no evidence, stillHas is
+// false, and the entry is compared or sent again. A dry run has made nothing.
 func (k *sink) stillHas(e *sinkEntry) bool {
 	if k.Session.Terms.Has(wire.FlagDryRun) {
 		return true
@@ -176,8 +180,8 @@ func (k *sink) stillHas(e *sinkEntry) bool {
 	return err == nil && now.Type == e.Type && now.Size == e.Size && now.HasTime(e.MtimeNs)
 }
 
-// beginWhole prepares the removal of what an earlier copy left in the staging directory and the source does not have,
-// and the comparison with the directory that is replaced.
+// beginWhole prepares the removal of what an earlier copy left in the staging directory and the
+// source does not have, and the comparison with the directory that is replaced.
 func (k *sink) beginWhole(ctx context.Context) {
 	d := &deletion{sink: k, ctx: ctx, whole: true, sent: time.Now()}
 	if k.store.IsAdopted() {
@@ -190,8 +194,8 @@ func (k *sink) beginWhole(ctx context.Context) {
 	k.deletion = d
 }
 
-// runWhole does the rest of a deletion before the roots are compared. A dry run has no later moment to report what is
-// lost.
+// runWhole does the rest of a deletion before the roots are compared. A dry run has no later moment
+// to report what is lost.
 func (d *deletion) runWhole(ctx context.Context) error {
 	err := d.removeStale()
 	if err != nil || !d.sink.Session.Terms.Has(wire.FlagDryRun) || d.isOff() || d.sink.results.failures() > 0 {
@@ -226,7 +230,8 @@ func (d *deletion) mayReplace() (may bool, err error) {
 	return false, d.flush()
 }
 
-// reportReplaced books and reports what is lost with the directory that was replaced, or would be in a dry run.
+// reportReplaced books and reports what is lost with the directory that was replaced, or would be
+// in a dry run.
 func (d *deletion) reportReplaced(ctx context.Context) error {
 	if d == nil || d.replaced == nil {
 		return nil
@@ -235,8 +240,9 @@ func (d *deletion) reportReplaced(ctx context.Context) error {
 	return errors.Join(err, context.Cause(ctx), d.flush())
 }
 
-// removeStale removes what the source does not have from the staging directory. If the source's list is incomplete, or
-// an entry has failed, the tree does not get its name anyway, and partial files are kept for the next copy.
+// removeStale removes what the source does not have from the staging directory. If the source's
+// list is incomplete, or an entry has failed, the tree does not get its name anyway, and partial
+// files are kept for the next copy.
 func (d *deletion) removeStale() error {
 	if d.surplus == nil || d.isOff() || d.sink.results.failures() > 0 {
 		return nil
@@ -249,8 +255,8 @@ func (d *deletion) removeStale() error {
 	return err
 }
 
-// removedStale records the outcome of an entry that an earlier copy left. The source need not know of it, unless it
-// still exists: then the tree differs from the source's.
+// removedStale records the outcome of an entry that an earlier copy left. The source need not know
+// of it, unless it still exists: then the tree differs from the source's.
 func (d *deletion) removedStale(r chunker.Removal) {
 	if r.Err == nil {
 		return

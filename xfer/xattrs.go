@@ -9,7 +9,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Extended attributes do not fit the message that announces their entry. They are sent before it, in parts.
+// Extended attributes do not fit the message that announces their entry. They are sent before it,
+// in parts.
 
 // xattrsOf reads the attributes of an entry that will be announced.
 func (a *announcer) xattrsOf(f *chunker.Found) (fileset.Xattrs, error) {
@@ -25,8 +26,8 @@ func (a *announcer) xattrsOf(f *chunker.Found) (fileset.Xattrs, error) {
 	return append(acls, x...), err
 }
 
-// lacks records that an attribute of an entry cannot be read, and returns nil, or err if the entry must fail. An
-// earlier attempt has reported entries that it settled.
+// lacks records that an attribute of an entry cannot be read, and returns nil, or err if the entry
+// must fail. An earlier attempt has reported entries that it settled.
 func (a *announcer) lacks(path, attribute string, err error) error {
 	s := a.src.Session
 	if s.Terms.Has(wire.FlagRequireAttributes) || !s.KnowsUnkept {
@@ -38,7 +39,8 @@ func (a *announcer) lacks(path, attribute string, err error) error {
 	return nil
 }
 
-// tellXattrs sends the attributes of an entry, or keeps them with others' until the message is full.
+// tellXattrs sends the attributes of an entry, or keeps them with others' until the message is
+// full.
 func (a *announcer) tellXattrs(id uint64, x fileset.Xattrs) error {
 	a.src.sender.Mu.Lock()
 	a.src.window.xattrBytes += len(x)
@@ -71,8 +73,8 @@ type arrivingXattrs struct {
 	bytes fileset.Xattrs
 }
 
-// hearXattrs receives parts of attributes. They must be those of the entries that come next, and must be complete
-// before those entries come.
+// hearXattrs receives parts of attributes. They must be those of the entries that come next, and
+// must be complete before those entries come.
 func (k *sink) hearXattrs(body []byte) error {
 	if k.Session.Terms.Flags&(wire.FlagXattrs|wire.FlagACLs) == 0 {
 		return fmt.Errorf("%w: extended attributes that were not asked for", ErrProtocol)

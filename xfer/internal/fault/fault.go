@@ -1,5 +1,5 @@
-// Package fault defines the errors of a session, and classifies them by what a caller can do about each. It is a leaf:
-// every part of the engine returns these.
+// Package fault defines the errors of a session, and classifies them by what a caller can do about
+// each. It is a leaf: every part of the engine returns these.
 package fault
 
 import (
@@ -16,18 +16,18 @@ import (
 
 // These are the errors that callers act on.
 var (
-	// ErrIntegrity says that the data that arrived differs from the data that was sent, or does not match the given
-	// manifest.
+	// ErrIntegrity says that the data that arrived differs from the data that was sent, or does not
+	// match the given manifest.
 	ErrIntegrity = errors.New("integrity check failed")
 	// ErrPeerSilent says that nothing was received from the peer for too long.
 	ErrPeerSilent = wire.ErrPeerSilent
-	// ErrPeerStopped says that the peer was interrupted, is shutting down, has lost the connection, or has received
-	// nothing from this end for too long.
+	// ErrPeerStopped says that the peer was interrupted, is shutting down, has lost the connection,
+	// or has received nothing from this end for too long.
 	ErrPeerStopped = errors.New("the peer stopped")
 	// ErrProtocol says that the peer sent something that the protocol does not allow.
 	ErrProtocol = wire.ErrProtocol
-	// ErrKey says that the server ended the session because the client's key no longer allows it. The same request
-	// would be refused.
+	// ErrKey says that the server ended the session because the client's key no longer allows it.
+	// The same request would be refused.
 	ErrKey = errors.New("the key may not do that")
 	// ErrUsage says that the request is not valid.
 	ErrUsage = errors.New("usage")
@@ -37,7 +37,8 @@ var (
 	ErrSuperseded = errors.New("its client has come again")
 )
 
-// OneLine joins the lines of an errors.Join into one. Names in errors are quoted, and have no line breaks.
+// OneLine joins the lines of an errors.Join into one. Names in errors are quoted, and have no line
+// breaks.
 func OneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 
 // ErrorClass groups errors by what a caller can do about them.

@@ -45,8 +45,8 @@ func IsLost(err error) bool {
 	return errors.As(err, new(*LostError)) || errors.Is(err, rdma.ErrDisconnected) || errors.Is(err, ErrPeerSilent) || errors.Is(err, ErrPeerStopped)
 }
 
-// IsUnreached reports whether an error says that a server, which answered before, cannot be reached now or has no room
-// now.
+// IsUnreached reports whether an error says that a server, which answered before, cannot be reached
+// now or has no room now.
 func IsUnreached(err error) bool {
 	var refused *RefusedError
 	var rejected *rdma.RejectedError
@@ -68,8 +68,8 @@ func mayPass(code rdma.RejectCode) bool {
 	return code == rdma.RejectBusy || code == rdma.RejectShutdown || code == rdma.RejectSession
 }
 
-// IsUnknownSession reports whether the server refused a queue pair because the token of the pair is unknown or no
-// longer valid.
+// IsUnknownSession reports whether the server refused a queue pair because the token of the pair is
+// unknown or no longer valid.
 func IsUnknownSession(err error) bool {
 	var rejected *rdma.RejectedError
 	return errors.As(err, &rejected) && rejected.Code == rdma.RejectSession

@@ -14,8 +14,8 @@ type Packer struct {
 	kind    wire.Compress
 	scratch []byte
 	zstd    *zstd.Encoder
-	// skip counts the chunks that CompressAuto leaves plain after some that did not shrink. backoff is the number it
-	// skipped last.
+	// skip counts the chunks that CompressAuto leaves plain after some that did not shrink. backoff
+	// is the number it skipped last.
 	skip, backoff int
 }
 
@@ -43,12 +43,12 @@ func (p *Packer) Close() {
 	}
 }
 
-// worthBytes is the most bytes that n bytes may compress to if the chunk is to be stored compressed: an eighth less
-// than n.
+// worthBytes is the most bytes that n bytes may compress to if the chunk is to be stored
+// compressed: an eighth less than n.
 func worthBytes(n int) int { return n - n/8 }
 
-// Pack compresses the first n bytes of mem in place if that saves an eighth. It returns the codec and the number of
-// bytes stored.
+// Pack compresses the first n bytes of mem in place if that saves an eighth. It returns the codec
+// and the number of bytes stored.
 func (p *Packer) Pack(mem []byte, n int) (wire.Codec, uint32) {
 	if p.kind == wire.CompressOff || n < 1024 {
 		return wire.CodecPlain, uint32(n)
@@ -90,8 +90,8 @@ func (u *Unpacker) Close() {
 	}
 }
 
-// Unpack returns the plain bytes of a chunk: mem itself if the chunk is stored plain. ErrPayload says that the payload
-// was damaged.
+// Unpack returns the plain bytes of a chunk: mem itself if the chunk is stored plain. ErrPayload
+// says that the payload was damaged.
 func (u *Unpacker) Unpack(codec wire.Codec, mem []byte, plainBytes uint32, chunkBytes int) (out []byte, err error) {
 	if codec == wire.CodecPlain {
 		return mem, nil

@@ -10,8 +10,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Costs are the costs of a session at its two ends. The client asks for the server's in its hello, and the server sends
-// it ahead of its last message.
+// Costs are the costs of a session at its two ends. The client asks for the server's in its hello,
+// and the server sends it ahead of its last message.
 type Costs struct {
 	// Asked says that this end, a client, has asked for the server's cost.
 	Asked bool
@@ -58,8 +58,8 @@ func (s *Session) spentCost() wire.Cost {
 	return wire.Cost{Slots: t[stat.Slots], Wire: t[stat.Wire], Disk: t[stat.Disk], Digests: t[stat.Digests], Sync: t[stat.Sync]}
 }
 
-// Computing is the number of workers that can compute in parallel. There may be fewer workers than processors: if slots
-// are few, or are in a GPU.
+// Computing is the number of workers that can compute in parallel. There may be fewer workers than
+// processors: if slots are few, or are in a GPU.
 func (s *Session) Computing() int { return min(s.Processors, int(s.Workers.Load())) }
 
 // Spent adds a worker's time since a reading of stat.Now, and returns the next reading.

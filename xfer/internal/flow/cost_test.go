@@ -12,8 +12,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Time is divided by the number of workers that compute in parallel, which may be smaller than the number of
-// processors. The work of a single busy worker takes the whole time.
+// Time is divided by the number of workers that compute in parallel, which may be smaller than the
+// number of processors. The work of a single busy worker takes the whole time.
 func TestTimeIsDividedByThoseThatCompute(t *testing.T) {
 	for _, c := range []struct{ processors, workers, want int }{{24, 2, 2}, {24, 96, 24}, {2, 8, 2}, {2, 1, 1}} {
 		s := Session{Session: &link.Session{}, Tally: &stat.Counters{}, Processors: c.processors}
@@ -31,7 +31,8 @@ func TestTimeIsDividedByThoseThatCompute(t *testing.T) {
 	}
 }
 
-// A session that asks for a GPU has the GPU's number of workers, or that of host memory if it gets no GPU.
+// A session that asks for a GPU has the GPU's number of workers, or that of host memory if it gets
+// no GPU.
 func TestWorkersOfTheRingThatWasMade(t *testing.T) {
 	s := Session{Session: &link.Session{Link: &link.Link{Ring: &ring.Ring{}}}, Terms: wire.Terms{Slots: 16, PieceBytes: 1 << 20}}
 	if got, want := s.RingWorkers(), min(16, chunker.DiskWorkers()); got != want {

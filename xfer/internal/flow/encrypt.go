@@ -7,12 +7,12 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// SealPad is the room after each slot of a source that encrypts chunks. It holds a tag, and keeps slots aligned to
-// pages.
+// SealPad is the room after each slot of a source that encrypts chunks. It holds a tag, and keeps
+// slots aligned to pages.
 const SealPad = 4096
 
-// chunkSeals returns the seals of the chunks that this end sends (mine) or receives. It returns nil if chunks are not
-// encrypted.
+// chunkSeals returns the seals of the chunks that this end sends (mine) or receives. It returns nil
+// if chunks are not encrypted.
 func (s *Session) chunkSeals(mine bool) *trust.Chunks {
 	if !s.Terms.Encrypted() {
 		return nil
@@ -20,7 +20,8 @@ func (s *Session) chunkSeals(mine bool) *trust.Chunks {
 	return s.Trust.Chunks(mine)
 }
 
-// SealPayload encrypts a filled slot. A chunk that is sent again is filled again and gets another number.
+// SealPayload encrypts a filled slot. A chunk that is sent again is filled again and gets another
+// number.
 func (o *Sender[C]) SealPayload(s *Slot[C]) {
 	if o.seals == nil {
 		return
@@ -29,8 +30,8 @@ func (o *Sender[C]) SealPayload(s *Slot[C]) {
 	c.SealNumber, c.SealTag = o.seals.SealPayload(o.Session.Link.Ring.Slot(s.Index)[:c.StoredBytes])
 }
 
-// sealHeader encrypts an encoded header of n bytes for its epoch, slot and generation, and returns its new length. The
-// same header for the same place gives the same bytes.
+// sealHeader encrypts an encoded header of n bytes for its epoch, slot and generation, and returns
+// its new length. The same header for the same place gives the same bytes.
 func (o *Sender[C]) sealHeader(b []byte, n int, c *wire.ChunkHeader) int {
 	if o.seals == nil {
 		return n
@@ -41,8 +42,9 @@ func (o *Sender[C]) sealHeader(b []byte, n int, c *wire.ChunkHeader) int {
 	}))
 }
 
-// openHeader decrypts in place a header of len(b) bytes that nobody else writes to. The header must be for this slot
-// and generation. Otherwise it was damaged or forged, and the error is wire.ErrHeaderSum.
+// openHeader decrypts in place a header of len(b) bytes that nobody else writes to. The header must
+// be for this slot and generation. Otherwise it was damaged or forged, and the error is
+// wire.ErrHeaderSum.
 func (f *Receiver) openHeader(b []byte, a Filled) ([]byte, error) {
 	if f.Seals == nil {
 		return b, nil
@@ -55,9 +57,10 @@ func (f *Receiver) openHeader(b []byte, a Filled) ([]byte, error) {
 	return b[:wire.HopBytes+len(plain)], nil
 }
 
-// Unseal returns the stored bytes of a chunk. They are in the slot or, if chunks are encrypted, in the worker's own
-// memory. Unseal copies encrypted bytes before it opens them: between the check of the tag and decryption, the peer or
-// a forger of its packets could change the slot. ErrPayload says that the seal is broken.
+// Unseal returns the stored bytes of a chunk. They are in the slot or, if chunks are encrypted, in
+// the worker's own memory. Unseal copies encrypted bytes before it opens them: between the check of
+// the tag and decryption, the peer or a forger of its packets could change the slot. ErrPayload
+// says that the seal is broken.
 func (u *Unpacker) Unseal(seals *trust.Chunks, h *wire.ChunkHeader, slot []byte, chunkBytes int) ([]byte, error) {
 	if seals == nil {
 		return slot, nil

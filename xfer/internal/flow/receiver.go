@@ -29,8 +29,8 @@ type filling struct {
 	bytes int64
 }
 
-// Receiver is the receiving half of the chunk path. It checks every immediate against its own state, passes the slots
-// to workers, and returns them to the source in batches.
+// Receiver is the receiving half of the chunk path. It checks every immediate against its own
+// state, passes the slots to workers, and returns them to the source in batches.
 type Receiver struct {
 	Session *Session
 	Seals   *trust.Chunks // nil if chunks are not encrypted
@@ -60,12 +60,13 @@ func NewReceiver(s *Session) *Receiver {
 	}
 }
 
-// creditBatch is the number of credits in one message. A quarter of the ring keeps the source busy and the number of
-// messages small.
+// creditBatch is the number of credits in one message. A quarter of the ring keeps the source busy
+// and the number of messages small.
 func creditBatch(slots int) int { return max(1, slots/4) }
 
-// Immediate processes the announcement of a chunk that arrived over a link. The peer wrote it, so Immediate checks it:
-// the slot must have been granted, and not used since. An announcement over a lost link is too late and ignored.
+// Immediate processes the announcement of a chunk that arrived over a link. The peer wrote it, so
+// Immediate checks it: the slot must have been granted, and not used since. An announcement over a
+// lost link is too late and ignored.
 func (f *Receiver) Immediate(l *link.Link, imm uint32) error {
 	slot, gen := wire.SplitImmediate(imm)
 	f.mu.Lock()
@@ -99,8 +100,8 @@ func (f *Receiver) LinkLost(l *link.Link) {
 	f.Session.Trace.Step(credit.Step{Kind: credit.StepClosed, Sink: true, Link: l.Number})
 }
 
-// Fence answers the source for a lost link whose connections are closed. The answer names the slots that the source
-// addressed over the link and that were never announced. They are granted again.
+// Fence answers the source for a lost link whose connections are closed. The answer names the slots
+// that the source addressed over the link and that were never announced. They are granted again.
 func (f *Receiver) Fence(b *wire.LostLink) (*wire.LostLink, error) {
 	addressed := make([]credit.Place, len(b.Slots))
 	for i := range b.Slots {
@@ -151,8 +152,8 @@ func (f *Receiver) GiveBack(r wire.ReturnedSlot) {
 	}
 }
 
-// ReturnAll waits until all slots have gone back to the source, which counts them. A worker may return a slot after its
-// contents are published.
+// ReturnAll waits until all slots have gone back to the source, which counts them. A worker may
+// return a slot after its contents are published.
 func (f *Receiver) ReturnAll(ctx context.Context) error {
 	if err := f.AwaitIdle(ctx); err != nil {
 		return err
@@ -189,8 +190,8 @@ func (f *Receiver) AwaitIdle(ctx context.Context) error {
 	}
 }
 
-// Park adds to the number of slots whose chunks wait for others. If all slots wait, the source may need the collected
-// credits to send those others.
+// Park adds to the number of slots whose chunks wait for others. If all slots wait, the source may
+// need the collected credits to send those others.
 func (f *Receiver) Park(slots int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -198,8 +199,8 @@ func (f *Receiver) Park(slots int) {
 	f.flushLocked(false)
 }
 
-// flushLocked sends the collected credits when there are enough, or when the source might be waiting for them. If the
-// window is closed they are kept until it opens.
+// flushLocked sends the collected credits when there are enough, or when the source might be
+// waiting for them. If the window is closed they are kept until it opens.
 func (f *Receiver) flushLocked(now bool) {
 	if len(f.Credits) == 0 || (!now && len(f.Credits) < f.batch && f.slots.Busy() > f.parked) {
 		return
@@ -211,7 +212,8 @@ func (f *Receiver) flushLocked(now bool) {
 	}
 }
 
-// encodeLocked encodes into f.buf the first n of the collected credits, as many as one message holds.
+// encodeLocked encodes into f.buf the first n of the collected credits, as many as one message
+// holds.
 func (f *Receiver) encodeLocked() (n int) {
 	f.buf = f.buf[:0]
 	for n < len(f.Credits) && len(f.buf) < wire.MaxBodyBytes-returnedBytes {
@@ -224,14 +226,16 @@ func (f *Receiver) encodeLocked() (n int) {
 // returnedBytes bounds the size of one slot in wire.MsgCredit.
 const returnedBytes = 3 + 10 + 1 + 2 + wire.MaxExtents*2
 
-// IsFull reports whether every slot is with this end, or is not announced to the source yet. Then nothing can arrive.
+// IsFull reports whether every slot is with this end, or is not announced to the source yet. Then
+// nothing can arrive.
 func (f *Receiver) IsFull() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.slots.Busy()+len(f.Credits) >= f.slots.Slots()
 }
 
-// CountIdleLocked counts the time since the last call for each worker that could have computed but had no chunk.
+// CountIdleLocked counts the time since the last call for each worker that could have computed but
+// had no chunk.
 func (f *Receiver) CountIdleLocked() {
 	s := f.Session
 	n := s.Computing()
@@ -245,8 +249,8 @@ func (f *Receiver) CountFromNow() {
 	f.Counted = stat.Now()
 }
 
-// AwaitSlot waits for a filled slot. If isNear is set, it prefers a slot that is near. The wait for a slot that never
-// comes, at the end, does not count as waiting for the network.
+// AwaitSlot waits for a filled slot. If isNear is set, it prefers a slot that is near. The wait for
+// a slot that never comes, at the end, does not count as waiting for the network.
 func (f *Receiver) AwaitSlot(ctx context.Context, isNear func(Filled) bool) (a Filled, err error) {
 	select {
 	case <-f.Work.Ready:
@@ -261,8 +265,9 @@ func (f *Receiver) AwaitSlot(ctx context.Context, isNear func(Filled) bool) (a F
 	}
 }
 
-// ReadHeader copies a slot's header out of the ring into priv, of wire.HeaderStride bytes, and decodes it there. The
-// peer may write to the ring while this end reads it, so nothing is read twice.
+// ReadHeader copies a slot's header out of the ring into priv, of wire.HeaderStride bytes, and
+// decodes it there. The peer may write to the ring while this end reads it, so nothing is read
+// twice.
 func (f *Receiver) ReadHeader(a Filled, priv []byte, h *wire.ChunkHeader) error {
 	mem := f.Session.Link.Ring.HeaderSlot(a.Slot)
 	copy(priv[:wire.HopBytes], mem)

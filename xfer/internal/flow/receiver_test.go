@@ -12,8 +12,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// At the end a sink waits for the slots that its workers still have, because the source counts the slots that come
-// back.
+// At the end a sink waits for the slots that its workers still have, because the source counts the
+// slots that come back.
 func TestSlotsComeBackBeforeTheEnd(t *testing.T) {
 	t.Parallel()
 	f := NewReceiver(&Session{Session: &link.Session{Ctl: &link.Control{}}, Terms: wire.Terms{Slots: 8}, Tally: &stat.Counters{}})

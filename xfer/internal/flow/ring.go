@@ -24,8 +24,8 @@ type slotMemory struct {
 	theirs atomic.Pointer[wire.Memory]
 }
 
-// MakeRing makes this end's ring. If this end was asked for GPU memory, MakeRing reports the result to the peer. It
-// takes milliseconds, and entries are already announced meanwhile.
+// MakeRing makes this end's ring. If this end was asked for GPU memory, MakeRing reports the result
+// to the peer. It takes milliseconds, and entries are already announced meanwhile.
 func (s *Session) MakeRing(ctx context.Context, slots int, access rdma.Access) error {
 	if err := s.Link.Place(ctx, s.ringConfig(slots, access)); err != nil {
 		return &RingError{err}
@@ -63,7 +63,8 @@ func withHint(err error) string {
 	return err.Error()
 }
 
-// RingWorkers is the number of workers for the ring that was made: the GPU's if the slots are in GPU memory.
+// RingWorkers is the number of workers for the ring that was made: the GPU's if the slots are in
+// GPU memory.
 func (s *Session) RingWorkers() int {
 	n := s.DiskWorkers()
 	if d := s.Link.Ring.Device; d != nil {
@@ -72,8 +73,8 @@ func (s *Session) RingWorkers() int {
 	return n
 }
 
-// ringConfig returns the ring that was agreed. Slots that the peer writes to are contiguous. Slots that this end
-// encrypts have room for a tag after each.
+// ringConfig returns the ring that was agreed. Slots that the peer writes to are contiguous. Slots
+// that this end encrypts have room for a tag after each.
 func (s *Session) ringConfig(slots int, access rdma.Access) ring.Config {
 	c := s.RingWish
 	c.Slots, c.SlotBytes, c.Access, c.Touched = slots, s.Terms.ChunkBytes, access, s.Terms.Touched()
@@ -84,8 +85,8 @@ func (s *Session) ringConfig(slots int, access rdma.Access) ring.Config {
 	return c
 }
 
-// AwaitMemoryTold waits until the peer knows this end's ring. Without that, a conversation without entries would end
-// before the peer receives the place of the slots.
+// AwaitMemoryTold waits until the peer knows this end's ring. Without that, a conversation without
+// entries would end before the peer receives the place of the slots.
 func (s *Session) AwaitMemoryTold(ctx context.Context) error {
 	select {
 	case <-s.Memory.told:

@@ -9,8 +9,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// TellRules is for the client. It sets the rules for this session and sends them to the server, which must follow the
-// same.
+// TellRules is for the client. It sets the rules for this session and sends them to the server,
+// which must follow the same.
 func (s *Session) TellRules(ctx context.Context, rules []filter.Rule) (err error) {
 	if len(rules) == 0 {
 		return nil
@@ -29,7 +29,8 @@ func (s *Session) TellRules(ctx context.Context, rules []filter.Rule) (err error
 	return parts.End()
 }
 
-// HearRules is for the server. It waits for the client's rules, if the hello announced any, and returns them.
+// HearRules is for the server. It waits for the client's rules, if the hello announced any, and
+// returns them.
 func (s *Session) HearRules(ctx context.Context) (rules []filter.Rule, err error) {
 	if s.Terms.Flags&wire.FlagRules == 0 {
 		return nil, nil

@@ -14,13 +14,14 @@ import (
 	"sync"
 )
 
-// Chunk is a chunk to send: the contents of its header, and what the source keeps of the files that its extents come
-// from.
+// Chunk is a chunk to send: the contents of its header, and what the source keeps of the files that
+// its extents come from.
 type Chunk[C any] struct {
 	wire.ChunkHeader
 	Of C
-	// Again says that the chunk was posted before. tries counts how often its pieces arrived damaged since one of them
-	// arrived intact, and HeaderTries the same for its header. A chunk that was lost with its link is not counted.
+	// Again says that the chunk was posted before. tries counts how often its pieces arrived
+	// damaged since one of them arrived intact, and HeaderTries the same for its header. A chunk
+	// that was lost with its link is not counted.
 	Again              bool
 	Tries, HeaderTries int
 	// committed says that its digests are booked.
@@ -31,8 +32,8 @@ type Chunk[C any] struct {
 type Slot[C any] struct {
 	Index int
 	Chunk Chunk[C]
-	// target is the place at the sink, once the chunk has one. headerSent says that the header was posted on lane but
-	// the payload was not.
+	// target is the place at the sink, once the chunk has one. headerSent says that the header was
+	// posted on lane but the payload was not.
 	target     credit.Place
 	lane       *link.Lane
 	headerSent bool
@@ -40,26 +41,29 @@ type Slot[C any] struct {
 	postedOn *link.Link
 }
 
-// sentChunk is what the source keeps of a chunk until its slot comes back: enough to send it, or parts of it, again.
+// sentChunk is what the source keeps of a chunk until its slot comes back: enough to send it, or
+// parts of it, again.
 type sentChunk[C any] struct {
 	chunk Chunk[C]
 	busy  bool
 	lane  *link.Lane
 }
 
-// Sender is the sending half of the chunk path. Several workers fill chunks in parallel. Chunks are posted in the order
-// of their ids, as far as the sink has granted slots, each over the lane with the least in flight for its rate. The
-// goroutine that makes a chunk ready or receives a grant posts what can be posted. No goroutine waits while it holds a
-// slot.
+// Sender is the sending half of the chunk path. Several workers fill chunks in parallel. Chunks are
+// posted in the order of their ids, as far as the sink has granted slots, each over the lane with
+// the least in flight for its rate. The goroutine that makes a chunk ready or receives a grant
+// posts what can be posted. No goroutine waits while it holds a slot.
 type Sender[C any] struct {
 	Session *Session
 	seals   *trust.Chunks // nil if chunks are not encrypted
-	// Commit is called in order of chunk ids, immediately before a chunk that is no repair is posted for the first
-	// time. It may change flags of extents.
+	// Commit is called in order of chunk ids, immediately before a chunk that is no repair is
+	// posted for the first time. It may change flags of extents.
 	Commit func(c *Chunk[C])
-	// Lost is called with a chunk that must be sent again: all of it, or the extents in Bad. It must not block.
+	// Lost is called with a chunk that must be sent again: all of it, or the extents in Bad. It
+	// must not block.
 	Lost func(c *Chunk[C], r *wire.ReturnedSlot) error
-	// Moved is called with a chunk that was lost with its link and must be sent again unchanged. It must not block.
+	// Moved is called with a chunk that was lost with its link and must be sent again unchanged. It
+	// must not block.
 	Moved func(c *Chunk[C])
 	// Returned is called when the sink has finished with a chunk.
 	Returned func(c *Chunk[C])
@@ -79,7 +83,8 @@ type Sender[C any] struct {
 	posted  []sentChunk[C] // by sink slot
 	missing []uint64       // ids of chunks of which a part must be sent again
 	turn    int            // round robin over lanes with equal load
-	// uncounted says that a goroutine waits for room and that its time does not count as anything yet.
+	// uncounted says that a goroutine waits for room and that its time does not count as anything
+	// yet.
 	uncounted bool
 	wrs       [2]rdma.WR
 	badBuf    []uint16
@@ -103,15 +108,16 @@ func NewSender[C any](s *Session, reset func(*C)) *Sender[C] {
 	return o
 }
 
-// SourceSlots is the number of slots in a source's own ring: one more than the sink's. The extra slot is for chunks
-// that must be sent again, so that chunks waiting for their turn never take the last slot.
+// SourceSlots is the number of slots in a source's own ring: one more than the sink's. The extra
+// slot is for chunks that must be sent again, so that chunks waiting for their turn never take the
+// last slot.
 func SourceSlots(slots int) int { return slots + 1 }
 
 // RoomLocked reports whether a new chunk may be begun.
 func (o *Sender[C]) RoomLocked() bool { return len(o.Free) > 1 }
 
-// Open records the place of the sink's ring on the rail of a link. The first link's grants every slot. Chunks may have
-// been filled before.
+// Open records the place of the sink's ring on the rail of a link. The first link's grants every
+// slot. Chunks may have been filled before.
 func (o *Sender[C]) Open(l *link.Link, info wire.RingInfo) error {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
@@ -133,8 +139,8 @@ func (o *Sender[C]) Open(l *link.Link, info wire.RingInfo) error {
 	return nil
 }
 
-// WakeOn wakes every goroutine that waits on cond when ctx ends, which it always does. It must remain in force until
-// then, because those goroutines outlive the talk that started them.
+// WakeOn wakes every goroutine that waits on cond when ctx ends, which it always does. It must
+// remain in force until then, because those goroutines outlive the talk that started them.
 func (o *Sender[C]) WakeOn(ctx context.Context) {
 	context.AfterFunc(ctx, func() {
 		o.Mu.Lock()
@@ -217,8 +223,9 @@ func (o *Sender[C]) nextLocked() (s *Slot[C], resend bool) {
 	} else {
 		s = o.Ready[o.NextID%uint64(len(o.Ready))]
 	}
-	// After a damaged header, or in a stream any damaged chunk, the sink holds back every later chunk until that chunk
-	// has arrived again. Keep a sink slot for each chunk that must be sent again.
+	// After a damaged header, or in a stream any damaged chunk, the sink holds back every later
+	// chunk until that chunk has arrived again. Keep a sink slot for each chunk that must be sent
+	// again.
 	kept := 0
 	if !resend {
 		kept = len(o.missing)
@@ -242,9 +249,9 @@ func (o *Sender[C]) addressLocked(s *Slot[C]) bool {
 	return true
 }
 
-// LaneLocked returns the lane with the least in flight for its rate, among the links that are best for chunks. Among
-// equals, links and their lanes take turns. farChunks describes the preference for near slots in a ring on several NUMA
-// nodes; node is that of this end's slot, or nil.
+// LaneLocked returns the lane with the least in flight for its rate, among the links that are best
+// for chunks. Among equals, links and their lanes take turns. In a ring on several NUMA nodes, far
+// lanes have a handicap (farLocked). node is that of this end's slot, or nil.
 func (o *Sender[C]) LaneLocked(node *numa.Node) (best *link.Lane) {
 	o.turn++
 	least, leastRank := 0.0, 0
@@ -265,8 +272,8 @@ func (o *Sender[C]) LaneLocked(node *numa.Node) (best *link.Lane) {
 	return best
 }
 
-// postLocked posts a chunk's header and payload. ok is false if the queue was full. The rest is then posted later, on
-// the same lane.
+// postLocked posts a chunk's header and payload. ok is false if the queue was full. The rest is
+// then posted later, on the same lane.
 func (o *Sender[C]) postLocked(s *Slot[C]) (ok bool) {
 	wrs, link := o.wrs[:], s.lane.Link
 	if s.headerSent {
@@ -307,7 +314,8 @@ func (o *Sender[C]) headerWR(s *Slot[C]) rdma.WR {
 	}
 }
 
-// Done frees the source slot of a chunk that completed on a link. The slots of a lost link are freed by Shut.
+// Done frees the source slot of a chunk that completed on a link. The slots of a lost link are
+// freed by Shut.
 func (o *Sender[C]) Done(l *link.Link, id uint64) {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
@@ -343,7 +351,8 @@ func (o *Sender[C]) Credit(body []byte) error {
 	return nil
 }
 
-// MaxResends is how often a piece or a header is sent again before the copy of its file, or the session, fails.
+// MaxResends is how often a piece or a header is sent again before the copy of its file, or the
+// session, fails.
 const MaxResends = 3
 
 func (o *Sender[C]) ReturnedLocked(r *wire.ReturnedSlot) error {
@@ -392,13 +401,13 @@ func (s *Session) SessionTag() uint64 {
 	return v
 }
 
-// farChunks is how many more chunks a lane that is near to this end's slot may have in flight than a far lane of the
-// same rate, before a chunk goes over the far one. It is doubled if the sink has no free slot that is near to the far
-// lane, because a sink moves each byte more often.
+// farChunks is how many more chunks the other lanes must have in flight before a chunk goes over a
+// lane that is far from this end's slot. It counts twice if the sink has no free slot that is near
+// to the lane, because a sink moves each byte more often.
 const farChunks = 4
 
-// farLocked is how many more bytes other links must have in flight before a chunk in a slot on a node goes over l. node
-// is nil if the node does not matter.
+// farLocked is the handicap of a link, in bytes in flight, for a chunk in a slot on a node. node is
+// nil if the node does not matter.
 func (o *Sender[C]) farLocked(l *link.Link, node *numa.Node) (bytes int64) {
 	chunks := 0
 	if node != nil && node.Number() != l.Node.Number() {

@@ -36,7 +36,8 @@ func TestRingOfFewerSlots(t *testing.T) {
 	}
 }
 
-// A ring is announced once over each link, over the first one first, with the same number of slots over all.
+// A ring is announced once over each link, over the first one first, with the same number of slots
+// over all.
 func TestRingOverEachLink(t *testing.T) {
 	t.Parallel()
 	first, second, third := &link.Link{Number: 1}, &link.Link{Number: 2, Ready: true}, &link.Link{Number: 3, Ready: true}
@@ -67,8 +68,8 @@ func TestRingOverEachLink(t *testing.T) {
 	}
 }
 
-// A chunk goes over an RDMA device that receives, else over TCP in reserve that receives, and over a silent rail only
-// if all are silent. The load decides only between equals.
+// A chunk goes over an RDMA device that receives, else over TCP in reserve that receives, and over
+// a silent rail only if all are silent. The load decides only between equals.
 func TestWhichLinkGetsAChunk(t *testing.T) {
 	t.Parallel()
 	type one struct{ reserve, silent bool }

@@ -33,9 +33,9 @@ func (o *Sender[C]) LinkLost(l *link.Link) {
 	o.Links = slices.DeleteFunc(o.Links, func(other *link.Link) bool { return other == l })
 }
 
-// Shut takes back what a lost link had, after its connections are closed: this end's slots, for which no completion
-// will come, and the chunks that were not posted whole. It returns the sink's slots, which are quarantined until the
-// sink has answered for them.
+// Shut takes back what a lost link had, after its connections are closed: this end's slots, for
+// which no completion will come, and the chunks that were not posted whole. It returns the sink's
+// slots, which are quarantined until the sink has answered for them.
 func (o *Sender[C]) Shut(l *link.Link) []credit.Place {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
@@ -59,7 +59,8 @@ func (o *Sender[C]) Shut(l *link.Link) []credit.Place {
 	return quarantined
 }
 
-// Fenced takes back the slots of a lost link that were never announced to the sink. Their chunks go over other links.
+// Fenced takes back the slots of a lost link that were never announced to the sink. Their chunks go
+// over other links.
 func (o *Sender[C]) Fenced(b *wire.LostLink) error {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()

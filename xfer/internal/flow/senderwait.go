@@ -2,9 +2,9 @@ package flow
 
 import "gdrcp/xfer/internal/stat"
 
-// AwaitLocked waits until something has changed. wanting says that the caller has something to put into a slot. If
-// there is also no room, the time counts for the reason that holds up the slots. If the reason is not known yet,
-// recountLocked ends the wait when it is.
+// AwaitLocked waits until something has changed. wanting says that the caller has something to put
+// into a slot. If there is also no room, the time counts for the reason that holds up the slots. If
+// the reason is not known yet, recountLocked ends the wait when it is.
 func (o *Sender[C]) AwaitLocked(wanting bool) {
 	stage, counts := o.HeldUpLocked()
 	if !wanting || !counts || o.RoomLocked() {
@@ -18,8 +18,8 @@ func (o *Sender[C]) AwaitLocked(wanting bool) {
 	o.Session.Tally.Spend(stage, from, 1)
 }
 
-// recountLocked wakes an uncounted wait, so that the rest of the wait counts. With few slots all of them may be with
-// workers when the wait begins, and in the queue for most of it.
+// recountLocked wakes an uncounted wait, so that the rest of the wait counts. With few slots all of
+// them may be with workers when the wait begins, and in the queue for most of it.
 func (o *Sender[C]) recountLocked() {
 	if !o.uncounted || o.RoomLocked() {
 		return
@@ -30,8 +30,9 @@ func (o *Sender[C]) recountLocked() {
 	}
 }
 
-// HeldUpLocked returns what most of the source's slots wait for: the network, or slots of the sink. counts is false if
-// most are being filled, or are queued after one that is: then the workers' own time shows the reason.
+// HeldUpLocked returns what most of the source's slots wait for: the network, or slots of the sink.
+// counts is false if most are being filled, or are queued after one that is: then the workers' own
+// time shows the reason.
 func (o *Sender[C]) HeldUpLocked() (s stat.Stage, counts bool) {
 	filling := o.FillingLocked()
 	next, _ := o.nextLocked()

@@ -1,5 +1,5 @@
-// Package flow moves chunks between two rings: slots and credit, sending and receiving, seals, compression, and what
-// both ends of a session have agreed and count. It knows nothing of files.
+// Package flow moves chunks between two rings: slots and credit, sending and receiving, seals,
+// compression, and what both ends of a session have agreed and count. It knows nothing of files.
 package flow
 
 import (
@@ -14,16 +14,18 @@ import (
 	"sync/atomic"
 )
 
-// Session is one end of a conversation about a copy: its links, and what both ends have agreed and count.
+// Session is one end of a conversation about a copy: its links, and what both ends have agreed and
+// count.
 type Session struct {
 	*link.Session
 	Terms wire.Terms
 	// Rules are the client's filter rules, set before the role talks. Nil means none.
 	Rules *filter.Rules
-	// Into is the destination as the peer, a sink, reports it. It is nil if the peer does not report it.
+	// Into is the destination as the peer, a sink, reports it. It is nil if the peer does not
+	// report it.
 	Into *wire.IntoPlace
-	// RingWish is the requested place of this end's slots, and the access to a GPU. ringConfig adds what follows from
-	// the terms.
+	// RingWish is the requested place of this end's slots, and the access to a GPU. ringConfig adds
+	// what follows from the terms.
 	RingWish ring.Config
 	Memory   slotMemory
 	Costs    Costs
@@ -36,8 +38,8 @@ type Session struct {
 	KnowsNear bool
 	// Tally counts what this end does. A client may use one for several sessions.
 	Tally *stat.Counters
-	// Processors is how many goroutines may compute in parallel. Workers is the number of goroutines that fill or drain
-	// slots, including those that wait for disks.
+	// Processors is how many goroutines may compute in parallel. Workers is the number of
+	// goroutines that fill or drain slots, including those that wait for disks.
 	Processors int
 	Workers    atomic.Int32
 	// SessionsAtOnce is the most sessions that a server serves in parallel; 0 at a client.
@@ -59,8 +61,8 @@ func New(links *link.Session) *Session {
 	return s
 }
 
-// heardAside handles a message that is the same for every role: about the memory of the peer's slots, or the session's
-// cost at the peer.
+// heardAside handles a message that is the same for every role: about the memory of the peer's
+// slots, or the session's cost at the peer.
 func (s *Session) heardAside(f *wire.Frame) (taken bool, err error) {
 	switch f.Type {
 	case wire.MsgMemory:

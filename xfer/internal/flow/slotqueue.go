@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// SlotQueue passes slots to workers: to each the first slot that is near to it, or else the first of all. Several
-// goroutines may use it concurrently.
+// SlotQueue passes slots to workers: to each the first slot that is near to it, or else the first
+// of all. Several goroutines may use it concurrently.
 type SlotQueue[T any] struct {
-	// Ready has a token for each slot. A worker that has taken a token takes a slot with Next. Ready is closed, after
-	// its tokens, when no more slots come.
+	// Ready has a token for each slot. A worker that has taken a token takes a slot with Next.
+	// Ready is closed, after its tokens, when no more slots come.
 	Ready chan struct{}
 
 	mu    sync.Mutex

@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// A worker gets the first slot that is near to it, or the first of all. Every token is good for one slot, even after
-// the end.
+// A worker gets the first slot that is near to it, or the first of all. Every token is good for one
+// slot, even after the end.
 func TestWorkersGetNearSlotsFirst(t *testing.T) {
 	t.Parallel()
 	q := NewSlotQueue[int](8)

@@ -8,8 +8,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// The number of workers that wait for disks is bounded by the slots, by the memory that each needs, and by the sessions
-// of a server.
+// The number of workers that wait for disks is bounded by the slots, by the memory that each needs,
+// and by the sessions of a server.
 func TestDiskWorkers(t *testing.T) {
 	all, least := chunker.DiskWorkers(), max(chunker.Workers(), LeastWorkers)
 	for _, c := range []struct {

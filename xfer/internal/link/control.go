@@ -12,10 +12,11 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Control sends a session's control messages and accounts for both directions. Each sequenced message needs a receive
-// posted at the peer, so at most wire.ControlWindow of them are in flight. Every message carries the number of messages
-// that its sender has consumed. An end with nothing else to send sends an ack. Control keeps the messages that the peer
-// has not consumed, and sends them again over another link if theirs is lost.
+// Control sends a session's control messages and accounts for both directions. Each sequenced
+// message needs a receive posted at the peer, so at most wire.ControlWindow of them are in flight.
+// Every message carries the number of messages that its sender has consumed. An end with nothing
+// else to send sends an ack. Control keeps the messages that the peer has not consumed, and sends
+// them again over another link if theirs is lost.
 type Control struct {
 	Mu sync.Mutex
 	// Lane is the first lane of one link. It is nil while there is no link.
@@ -23,8 +24,8 @@ type Control struct {
 	link   *Link
 	Window credit.Window
 	kept   [wire.ControlWindow]keptMessage // by number modulo the length
-	// again is the number of the next message to send again on the lane. If there is none, again is the number of the
-	// next new message. owesAck says that the peer may have missed an ack.
+	// again is the number of the next message to send again on the lane. If there is none, again is
+	// the number of the next new message. owesAck says that the peer may have missed an ack.
 	again   uint64
 	owesAck bool
 	// room holds a token when the window may have opened.
@@ -42,8 +43,8 @@ func NewControl(l *Link) *Control {
 	return &Control{link: l, Lane: l.firstLane(), Window: credit.NewWindow(wire.ControlWindow), again: 1, room: make(chan struct{}, 1)}
 }
 
-// moveTo sends messages over a link from now on, beginning with those that the peer has not consumed. If l is nil,
-// messages wait for the next link.
+// moveTo sends messages over a link from now on, beginning with those that the peer has not
+// consumed. If l is nil, messages wait for the next link.
 func (c *Control) moveTo(l *Link) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
@@ -73,8 +74,8 @@ func (c *Control) resume() {
 	c.wake()
 }
 
-// sayAgainLocked sends again what the peer may not have received over an earlier link. It reports whether all of that
-// has been sent.
+// sayAgainLocked sends again what the peer may not have received over an earlier link. It reports
+// whether all of that has been sent.
 func (c *Control) sayAgainLocked() bool {
 	if c.Lane == nil {
 		return false
@@ -92,8 +93,8 @@ func (c *Control) sayAgainLocked() bool {
 	return !c.owesAck
 }
 
-// postLocked posts a message. It returns false if the send queue is full or the lane is dead. The poller reports why a
-// lane is dead, and another link takes over.
+// postLocked posts a message. It returns false if the send queue is full or the lane is dead. The
+// poller reports why a lane is dead, and another link takes over.
 func (c *Control) postLocked(t wire.MsgType, seq uint64, body []byte) bool {
 	if seq != 0 {
 		c.trace.Step(credit.Step{Kind: credit.StepSaid, Link: c.link.Number, Seq: seq})
@@ -141,14 +142,15 @@ func (c *Control) trySendLocked(t wire.MsgType, body []byte) (bool, error) {
 	return true, nil
 }
 
-// lastID and heartbeatID are the IDs of messages that ask for their completion. No slot has these IDs.
+// lastID and heartbeatID are the IDs of messages that ask for their completion. No slot has these
+// IDs.
 const (
 	lastID      = 1 << 40 // a session's last message
 	heartbeatID = 1 << 41
 )
 
-// sendLast sends a message outside the window and asks for its completion. It returns the link that will report the
-// completion, or nil if the message was not posted.
+// sendLast sends a message outside the window and asks for its completion. It returns the link that
+// will report the completion, or nil if the message was not posted.
 func (c *Control) sendLast(t wire.MsgType, body []byte) *Link {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
@@ -173,8 +175,8 @@ func (c *Control) Send(ctx context.Context, t wire.MsgType, body []byte) error {
 	}
 }
 
-// seen records the accounting of a frame. news is false for a repeated message that was received before. opened reports
-// whether the window opened.
+// seen records the accounting of a frame. news is false for a repeated message that was received
+// before. opened reports whether the window opened.
 func (c *Control) seen(f *wire.Frame) (news, opened bool, err error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
@@ -193,8 +195,9 @@ func (c *Control) seen(f *wire.Frame) (news, opened bool, err error) {
 	return news, opened, nil
 }
 
-// Answered reports whether the peer has consumed the first message of this end, or has sent more than its own first
-// message. At a server this means that the client has received the welcome, or behaves as if it had.
+// Answered reports whether the peer has consumed the first message of this end, or has sent more
+// than its own first message. At a server this means that the client has received the welcome, or
+// behaves as if it had.
 func (c *Control) Answered() bool {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
@@ -209,8 +212,8 @@ func (c *Control) wake() {
 	}
 }
 
-// consume counts one sequenced message as consumed. It sends an ack in time, so that the peer's window does not run
-// dry.
+// consume counts one sequenced message as consumed. It sends an ack in time, so that the peer's
+// window does not run dry.
 func (c *Control) consume() {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()

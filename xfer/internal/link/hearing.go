@@ -8,12 +8,13 @@ import (
 	"gdrcp/xfer/internal/fault"
 )
 
-// hearing records how long this end has received from the peer without a pause. After a pause of either end, silence
-// proves nothing about a rail: when both ends resume, messages arrive over one rail before the others.
+// hearing records how long this end has received from the peer without a pause. After a pause of
+// either end, silence proves nothing about a rail: when both ends resume, messages arrive over one
+// rail before the others.
 type hearing struct {
 	looked time.Time
 	deaf   time.Time // end of this end's last pause, or of the last silence of all rails
-	// late is the same for shorter pauses, of one late heartbeat.
+	// late is the same, for pauses as short as a late heartbeat.
 	late time.Time
 }
 
@@ -32,7 +33,8 @@ func (h *hearing) look(s *Session) {
 // lateBeat is the time within which the next heartbeat must arrive.
 func lateBeat(beat time.Duration) time.Duration { return beat + beat/4 }
 
-// watchLink drops a link whose device reports a fault, or that holds up the copy, if there is another link.
+// watchLink drops a link whose device reports a fault, or that holds up the copy, if there is
+// another link.
 func (s *Session) watchLink(l *Link, h *hearing) error {
 	if len(s.Links.Snapshot()) < 2 || s.Ending.Load() {
 		return nil
@@ -47,14 +49,14 @@ func (s *Session) watchLink(l *Link, h *hearing) error {
 	return s.LoseLink(l, why)
 }
 
-// leastHoldUp is the shortest silence that counts as holding up the copy, however short heartbeats are. On a busy
-// machine a thread may wait some tenths of a second for a processor.
+// leastHoldUp is the shortest silence that counts as holding up the copy, however short heartbeats
+// are. On a busy machine a thread may wait some tenths of a second for a processor.
 const leastHoldUp = time.Second
 
-// holdsUp returns the reason to drop a link that may merely be slow: the whole copy has stopped, and the link missed a
-// heartbeat that arrived over another one. The other link then resends a lost packet sooner than the device would. Each
-// rail is dropped for this at most once in HoldUpRest: on a wire that keeps losing packets, dropping costs more than
-// waiting.
+// holdsUp returns the reason to drop a link that may merely be slow: the whole copy has stopped,
+// and the link missed a heartbeat that arrived over another one. The other link then resends a lost
+// packet sooner than the device would. Each rail is dropped for this at most once in HoldUpRest: on
+// a wire that keeps losing packets, dropping costs more than waiting.
 func (s *Session) holdsUp(l *Link, h *hearing) error {
 	beat := s.Timeouts.Heartbeat
 	silent, patience := l.silent(), max(beat+beat/2, leastHoldUp)
@@ -78,8 +80,9 @@ func (s *Session) stands() time.Duration {
 	return time.Since(s.began) - time.Duration(s.movedNs.Load())
 }
 
-// beatLink sends heartbeats on the lanes of a link. It drops a silent link if the peer sent something over another one
-// meanwhile. If all links are silent for long, it reports the peer as dead.
+// beatLink sends heartbeats on the lanes of a link. It drops a silent link if the peer sent
+// something over another one meanwhile. If all links are silent for long, it reports the peer as
+// dead.
 func (s *Session) beatLink(l *Link, h *hearing) error {
 	silent := l.silent()
 	switch others := s.Links.heardLast(l); {

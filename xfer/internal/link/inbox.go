@@ -85,8 +85,8 @@ func (s *Session) deliver(f *wire.Frame) error {
 	}
 }
 
-// Receive waits for the next message and passes it to handle. The message then counts as consumed. Receive itself
-// handles the messages that are the same for every role.
+// Receive waits for the next message and passes it to handle. The message then counts as consumed.
+// Receive itself handles the messages that are the same for every role.
 func (s *Session) Receive(ctx context.Context, handle func(f *wire.Frame) error) error {
 	for {
 		select {

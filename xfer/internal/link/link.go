@@ -16,9 +16,10 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Link is a session's use of one rail, from the time the rail joins until it is lost or the session ends: the queue
-// pairs that reach the peer from there, and the registration of this end's ring. It owns both. A session's first link
-// also owns the ring, and leaves its rail to the caller. Each later link owns its rail.
+// Link is a session's use of one rail, from the time the rail joins until it is lost or the session
+// ends: the queue pairs that reach the peer from there, and the registration of this end's ring. It
+// owns both. A session's first link also owns the ring, and leaves its rail to the caller. Each
+// later link owns its rail.
 type Link struct {
 	Number credit.Link
 	Rail   rdma.Rail
@@ -35,43 +36,45 @@ type Link struct {
 	ringReady chan struct{}
 	// loops are the rail's connections to itself.
 	loops ring.Loopbacks
-	// Payload and Header are the registrations of this end's ring on the rail. They are set before the link carries
-	// chunks. made has all that the link must close; what was made with the ring is closed by the ring. regions guards
-	// making and closing them.
+	// Payload and Header are the registrations of this end's ring on the rail. They are set before
+	// the link carries chunks. made has all that the link must close; what was made with the ring
+	// is closed by the ring. regions guards making and closing them.
 	Payload, Header rdma.MR
 	made            []rdma.MR
 	regions         sync.Mutex
 	closed          bool
 
-	// Lost is set once, when the link is dropped. end ends over, and with it the poller. polled is closed when the
-	// poller has ended, and shut when nothing can arrive through the link any more. hasPoller says that the link has a
-	// poller or is about to get one. The set's lock guards it.
+	// Lost is set once, when the link is dropped. end ends over, and with it the poller. polled is
+	// closed when the poller has ended, and shut when nothing can arrive through the link any more.
+	// hasPoller says that the link has a poller or is about to get one. The set's lock guards it.
 	Lost      atomic.Bool
 	Over      context.Context
 	End       context.CancelFunc
 	hasPoller bool
 	Polled    chan struct{}
 	Shut      chan struct{}
-	// Unusable is the reason why the ring could not be registered on the rail. There is no point in another attempt.
+	// Unusable is the reason why the ring could not be registered on the rail. There is no point in
+	// another attempt.
 	Unusable atomic.Pointer[error]
 
-	// gbps is the rate of the device, or 0 if unknown. Rate is the same, or 1 if unknown. IsReserve says that chunks go
-	// over the link only if every other link is lost or silent.
+	// gbps is the rate of the device, or 0 if unknown. Rate is the same, or 1 if unknown. IsReserve
+	// says that chunks go over the link only if every other link is lost or silent.
 	gbps, Rate float64
 	IsReserve  bool
 	// Node is the NUMA node of the device. The link's poller runs there.
 	Node *numa.Node
 
-	// The Sender's lock guards these. Target is the place of the sink's slots on this rail. Ready says that this end's
-	// slots can be sent from there.
+	// The Sender's lock guards these. Target is the place of the sink's slots on this rail. Ready
+	// says that this end's slots can be sent from there.
 	Target wire.RingInfo
 	Ready  bool
 
 	mu    sync.Mutex
 	Lanes []*Lane // nil once the link is closed
 
-	// Joining is held, at a server, while a queue pair of a further link is made: they are made one by one. Each link
-	// has its own lock, because making one may take as long as a client waits, and other links are made meanwhile.
+	// Joining is held, at a server, while a queue pair of a further link is made: they are made one
+	// by one. Each link has its own lock, because making one may take as long as a client waits,
+	// and other links are made meanwhile.
 	Joining sync.Mutex
 
 	// GiveBack, at a server, returns the memory that was reserved for a further link.
@@ -82,8 +85,8 @@ type Link struct {
 	Suspected atomic.Bool
 	// Fenced says that the source has asked to end the link. The session's hearing lock guards it.
 	Fenced bool
-	// DoneBytes counts the payload of chunks that came back or, at the sink, were announced whole. All links of a rail
-	// share one counter.
+	// DoneBytes counts the payload of chunks that came back or, at the sink, were announced whole.
+	// All links of a rail share one counter.
 	DoneBytes *atomic.Int64
 }
 
@@ -139,8 +142,8 @@ func (r *Link) RingNodes() []int {
 	return r.Ring.Nodes()
 }
 
-// Register registers the ring of a session's first link on the rail of a further one. The link closes the regions. On a
-// closed link, Register makes nothing.
+// Register registers the ring of a session's first link on the rail of a further one. The link
+// closes the regions. On a closed link, Register makes nothing.
 func (r *Link) Register(of *ring.Ring, access rdma.Access) (err error) {
 	r.regions.Lock()
 	defer r.regions.Unlock()
@@ -170,7 +173,8 @@ func (r *Link) AwaitRing(ctx context.Context) error {
 	}
 }
 
-// AddLane adds a further queue pair to the link. The link closes the queue pair, even if it comes too late to be used.
+// AddLane adds a further queue pair to the link. The link closes the queue pair, even if it comes
+// too late to be used.
 func (r *Link) AddLane(conn rdma.Conn, name trust.Lane) error {
 	r.mu.Lock()
 	if r.Lanes == nil || len(r.Lanes) >= r.mostLanes {
@@ -208,8 +212,9 @@ func (r *Link) laneOf(conn rdma.Conn) *Lane {
 	return nil
 }
 
-// lostAfter is the silence after which a link counts as lost. An RDMA device resends a lost packet only after seconds
-// (rdma.DefaultAckTimeout), and is silent until then, so it gets twice the time of TCP.
+// lostAfter is the silence after which a link counts as lost. An RDMA device resends a lost packet
+// only after seconds (rdma.DefaultAckTimeout), and is silent until then, so it gets twice the time
+// of TCP.
 func (r *Link) lostAfter(suspect time.Duration) time.Duration {
 	if r.Transport == "tcp" {
 		return suspect
@@ -217,8 +222,8 @@ func (r *Link) lostAfter(suspect time.Duration) time.Duration {
 	return 2 * suspect
 }
 
-// Rank orders links by their suitability for chunks: 0 is the best. TCP is the last resort if there are RDMA devices,
-// but better than a rail that is probably about to be lost with all its chunks.
+// Rank orders links by their suitability for chunks: 0 is the best. TCP is the last resort if there
+// are RDMA devices, but better than a rail that is probably about to be lost with all its chunks.
 func (r *Link) Rank() int {
 	switch {
 	case r.Suspected.Load():
@@ -238,8 +243,8 @@ func (r *Link) silent() time.Duration {
 	return longest
 }
 
-// closeLanes closes the queue pairs. After that nothing can arrive through the link, and its devices do not read any
-// slot.
+// closeLanes closes the queue pairs. After that nothing can arrive through the link, and its
+// devices do not read any slot.
 func (r *Link) closeLanes() error {
 	r.mu.Lock()
 	lanes := r.Lanes
@@ -255,8 +260,8 @@ func (r *Link) closeLanes() error {
 	return errors.Join(errs...)
 }
 
-// unregister ends the registration of the first link's ring if it is in host memory. A later link over the same device
-// registers the ring again. The queue pairs must be closed.
+// unregister ends the registration of the first link's ring if it is in host memory. A later link
+// over the same device registers the ring again. The queue pairs must be closed.
 func (r *Link) unregister() error {
 	select {
 	case <-r.ringReady:
@@ -282,7 +287,8 @@ func (r *Link) closeMade() (wasClosed bool, err error) {
 	return wasClosed, errors.Join(errs...)
 }
 
-// Close closes the queue pairs, and then the memory that they could reach. The link's poller must have ended.
+// Close closes the queue pairs, and then the memory that they could reach. The link's poller must
+// have ended.
 func (r *Link) Close() error {
 	errs := []error{r.closeLanes(), r.loops.Close()}
 	wasClosed, err := r.closeMade()

@@ -18,20 +18,21 @@ type Carrier interface {
 	LinkUp(ctx context.Context, l *Link) error
 	// LinkLost reports that a link is lost. It must not block.
 	LinkLost(l *Link)
-	// LinkClosed reports that the connections of a lost link are closed, and that nothing is registered there any more.
-	// It must not block.
+	// LinkClosed reports that the connections of a lost link are closed, and that nothing is
+	// registered there any more. It must not block.
 	LinkClosed(l *Link)
-	// LinkShut reports that nothing can arrive through a lost link any more, and that this end's devices do not read
-	// any slot on its behalf.
+	// LinkShut reports that nothing can arrive through a lost link any more, and that this end's
+	// devices do not read any slot on its behalf.
 	LinkShut(ctx context.Context, l *Link) error
 	// Register registers the ring on a further link.
 	Register(l *Link) error
-	// HearLost takes the peer's message about a link. It must not block. l is nil for a link that is gone.
+	// HearLost takes the peer's message about a link. It must not block. l is nil for a link that
+	// is gone.
 	HearLost(t wire.MsgType, l *Link, b *wire.LostLink) error
 }
 
-// LoseLink drops a link, for the reason why. Call it in one of the session's goroutines. It returns an error if the
-// session cannot continue.
+// LoseLink drops a link, for the reason why. Call it in one of the session's goroutines. It returns
+// an error if the session cannot continue.
 func (s *Session) LoseLink(l *Link, why error) error {
 	c, ok := s.carrier()
 	if !ok {
@@ -57,9 +58,9 @@ func (s *Session) LoseLink(l *Link, why error) error {
 	return nil
 }
 
-// ShutLink ends a lost link: its connections, its poller, and this end's registrations there. The link counts as shut
-// only after all three. A queue pair that the peer already uses may still be in Accept here, in no list of lanes, and
-// could write to a slot that a fence has granted again.
+// ShutLink ends a lost link: its connections, its poller, and this end's registrations there. The
+// link counts as shut only after all three. A queue pair that the peer already uses may still be in
+// Accept here, in no list of lanes, and could write to a slot that a fence has granted again.
 func (s *Session) ShutLink(ctx context.Context, c Carrier, l *Link) error {
 	if err := l.closeLanes(); err != nil {
 		// The device may still use the slots.
@@ -77,8 +78,9 @@ func (s *Session) ShutLink(ctx context.Context, c Carrier, l *Link) error {
 	return c.LinkShut(ctx, l)
 }
 
-// moveControl moves the conversation to the link that received last, if it is on the lost link l or on none. A link is
-// dropped or added before this call, so the last of several concurrent calls sees the final set.
+// moveControl moves the conversation to the link that received last, if it is on the lost link l or
+// on none. A link is dropped or added before this call, so the last of several concurrent calls
+// sees the final set.
 func (s *Session) moveControl(l *Link) {
 	s.Links.moving.Lock()
 	defer s.Links.moving.Unlock()
@@ -144,8 +146,8 @@ func (s *Session) takeLinks(ctx context.Context) error {
 	}
 }
 
-// JoinLink starts to use a link that has its first queue pair. Call it in one of the session's goroutines. It closes a
-// link that comes too late.
+// JoinLink starts to use a link that has its first queue pair. Call it in one of the session's
+// goroutines. It closes a link that comes too late.
 func (s *Session) JoinLink(l *Link) {
 	c, ok := s.carrier()
 	if !ok || !s.Links.Add(l) {
@@ -171,8 +173,8 @@ func (s *Session) JoinLink(l *Link) {
 	})
 }
 
-// Converses starts the role of this end, whose chunks can travel over several links. mayReplace says that the session
-// may outlive its last link.
+// Converses starts the role of this end, whose chunks can travel over several links. mayReplace
+// says that the session may outlive its last link.
 func (s *Session) Converses(r Role, mayReplace bool) {
 	if mayReplace {
 		s.Links.MayReplace()

@@ -15,13 +15,13 @@ func (s *Session) reportRail(l *Link, why error, left int) {
 	}
 }
 
-// LossTime is how long to wait before reporting a rail that the peer closed: a peer that ends the session closes all of
-// them, one by one.
+// LossTime is how long to wait before reporting a rail that the peer closed: a peer that ends the
+// session closes all of them, one by one.
 const LossTime = time.Second
 
-// ReportLoss reports that a rail was lost, unless it was of no use. If the peer closed the last one, the session waits
-// for another before it ends, and then reports the reason itself. ReportLoss does not block: the terminal may be
-// stopped, and the caller has other rails to serve.
+// ReportLoss reports that a rail was lost, unless it was of no use. If the peer closed the last
+// one, the session waits for another before it ends, and then reports the reason itself. ReportLoss
+// does not block: the terminal may be stopped, and the caller has other rails to serve.
 func (s *Session) ReportLoss(l *Link, why error, left int) {
 	if l.Unusable.Load() != nil {
 		return
@@ -50,8 +50,8 @@ func (s *Session) ReportLoss(l *Link, why error, left int) {
 	})
 }
 
-// reportJoined reports that a further rail carries chunks. If the loss of that rail is not reported yet, reportJoined
-// reports it first.
+// reportJoined reports that a further rail carries chunks. If the loss of that rail is not reported
+// yet, reportJoined reports it first.
 func (s *Session) reportJoined(l *Link) {
 	s.Links.tellLoss(l)
 	if s.Report != nil {
@@ -59,8 +59,9 @@ func (s *Session) reportJoined(l *Link) {
 	}
 }
 
-// ReportNoLane reports, at a server, that a queue pair of a further rail was not established. Before a copy begins it
-// reports nothing: an honest client joins no further rails so early, and the session has no receiver for events yet.
+// ReportNoLane reports, at a server, that a queue pair of a further rail was not established.
+// Before a copy begins it reports nothing: an honest client joins no further rails so early, and
+// the session has no receiver for events yet.
 func (s *Session) ReportNoLane(req rdma.Request, why error) {
 	select {
 	case <-s.RoleSet:

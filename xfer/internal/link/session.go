@@ -1,6 +1,6 @@
-// Package link is one end of a conversation with a peer: the rails that reach it, their queue pairs (lanes), the window
-// of control messages, and heartbeats. It adds and drops links while a role sends and receives chunks over them. It
-// does not know the purpose of the role.
+// Package link is one end of a conversation with a peer: the rails that reach it, their queue pairs
+// (lanes), the window of control messages, and heartbeats. It adds and drops links while a role
+// sends and receives chunks over them. It does not know the purpose of the role.
 package link
 
 import (
@@ -29,8 +29,9 @@ type Timeouts struct {
 	Heartbeat time.Duration
 	// Silence is the time without a sign of life after which a peer counts as dead.
 	Silence time.Duration
-	// Suspect is the time without a sign of life after which a rail gets no more chunks, if the peer sent something
-	// over another rail meanwhile. A little later it counts as lost: see Link.lostAfter.
+	// Suspect is the time without a sign of life after which a rail gets no more chunks, if the
+	// peer sent something over another rail meanwhile. A little later it counts as lost: see
+	// Link.lostAfter.
 	Suspect time.Duration
 	// Linger is how long the end that sent last waits for the peer to hang up.
 	Linger time.Duration
@@ -45,15 +46,15 @@ func DefaultTimeouts() Timeouts {
 type Role interface {
 	Done(l *Link, id uint64)
 	Immediate(l *Link, imm uint32) error
-	// Fast handles messages that need no blocking work. handled is false for other messages. Those go to the control
-	// goroutine.
+	// Fast handles messages that need no blocking work. handled is false for other messages. Those
+	// go to the control goroutine.
 	Fast(f *wire.Frame) (handled bool, err error)
 	// Opened reports that the control window or a send queue has room again.
 	Opened()
 }
 
-// Session is one end of a conversation: the links to the peer, each over a rail, and the goroutines that serve them. It
-// does not know what the role does with chunks.
+// Session is one end of a conversation: the links to the peer, each over a rail, and the goroutines
+// that serve them. It does not know what the role does with chunks.
 type Session struct {
 	ID   [16]byte
 	Peer string
@@ -83,8 +84,8 @@ type Session struct {
 	spare   chan *inMsg
 	began   time.Time
 	movedNs atomic.Int64 // since began: see moves
-	// Ending is set when the conversation is complete, so that the peer may hang up. hungUp is closed when the peer
-	// has.
+	// Ending is set when the conversation is complete, so that the peer may hang up. hungUp is
+	// closed when the peer has.
 	Ending atomic.Bool
 	hungUp chan struct{}
 	once   sync.Once
@@ -109,9 +110,10 @@ func (s *Session) Traces(t Trace) { s.Trace, s.Ctl.trace = t, t }
 // errComplete ends a session's goroutines when its conversation is complete.
 var errComplete = errors.New("complete")
 
-// Run serves the session until talk, the conversation, has returned. talk starts in g the goroutines that its role
-// needs. They end by themselves when their work is done or ctx ends. Run ends everything that it started, in order.
-// After an error it sends the peer an abort. The rail remains the caller's.
+// Run serves the session until talk, the conversation, has returned. talk starts in g the
+// goroutines that its role needs. They end by themselves when their work is done or ctx ends. Run
+// ends everything that it started, in order. After an error it sends the peer an abort. The rail
+// remains the caller's.
 func (s *Session) Run(parent context.Context, talk func(ctx context.Context, g *errgroup.Group) error) error {
 	if err := context.Cause(parent); err != nil {
 		return errors.Join(err, s.Links.Close())
@@ -148,7 +150,8 @@ func (s *Session) Run(parent context.Context, talk func(ctx context.Context, g *
 	return gpu.WithClose(err, s.Links.Close())
 }
 
-// tellAbort sends the peer the reason why the session ends, if the peer can still receive it and does not know it.
+// tellAbort sends the peer the reason why the session ends, if the peer can still receive it and
+// does not know it.
 func (s *Session) tellAbort(parent context.Context, err error) {
 	var remote *fault.RemoteError
 	if errors.As(err, &remote) || errors.Is(err, rdma.ErrDisconnected) {
@@ -165,17 +168,17 @@ func (s *Session) tellAbort(parent context.Context, err error) {
 	s.sendAbort(parent, fault.Classify(err), err)
 }
 
-// abortStall is how long to wait for an abort while no message posted before it leaves. A peer on a busy machine may
-// read nothing for a second.
+// abortStall is how long to wait for an abort while no message posted before it leaves. A peer on a
+// busy machine may read nothing for a second.
 const abortStall = 2 * time.Second
 
-// AbortWait is the longest time that an end that fails or is stopped takes to send its abort. The abort leaves after
-// all messages posted before it, even on a slow link.
+// AbortWait is the longest time that an end that fails or is stopped takes to send its abort. The
+// abort leaves after all messages posted before it, even on a slow link.
 const AbortWait = 5 * time.Second
 
-// sendAbort makes one attempt, because the connection may be what failed. The poller has ended, so this goroutine waits
-// for the message to leave. If it closed the queue pair earlier, the message would be dropped. If the client has
-// connected again, nobody reads the message.
+// sendAbort makes one attempt, because the connection may be what failed. The poller has ended, so
+// this goroutine waits for the message to leave. If it closed the queue pair earlier, the message
+// would be dropped. If the client has connected again, nobody reads the message.
 func (s *Session) sendAbort(parent context.Context, class fault.ErrorClass, err error) {
 	waits, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -276,8 +279,8 @@ func (s *Session) PollCompletions(ctx context.Context, l *Link) error {
 	}
 }
 
-// closed handles the end of a connection, for the reason why. Once the conversation is complete, that is no error.
-// Before that, the copy continues over other links if it can.
+// closed handles the end of a connection, for the reason why. Once the conversation is complete,
+// that is no error. Before that, the copy continues over other links if it can.
 func (s *Session) closed(l *Link, why error) error {
 	if s.Ending.Load() {
 		// What the peer has not received yet goes over another link, if there is one.
@@ -294,9 +297,9 @@ func (s *Session) closed(l *Link, why error) error {
 // ReasonTime is how much later the peer's reason may arrive than the first closing of a queue pair.
 const ReasonTime = time.Second
 
-// queuePairClosed handles the end of one connection of a link. A peer that ends the session sends the reason over the
-// first queue pair and closes all of them. Arrivals over several queue pairs have no order, so the closing of another
-// one waits.
+// queuePairClosed handles the end of one connection of a link. A peer that ends the session sends
+// the reason over the first queue pair and closes all of them. Arrivals over several queue pairs
+// have no order, so the closing of another one waits.
 func (s *Session) queuePairClosed(l *Link, conn rdma.Conn, why error) error {
 	first := l.firstLane()
 	if first == nil || first.Conn == conn || rdma.FaultOf(why) != rdma.FaultPeer || s.Ending.Load() {
@@ -314,9 +317,9 @@ func (s *Session) queuePairClosed(l *Link, conn rdma.Conn, why error) error {
 	return nil
 }
 
-// beat sends something on every queue pair once a second, unless the last heartbeat is still in flight. It also checks
-// that the peer does the same. RC queue pairs have no keep-alive of their own: an end that only receives would never
-// notice a dead peer.
+// beat sends something on every queue pair once a second, unless the last heartbeat is still in
+// flight. It also checks that the peer does the same. RC queue pairs have no keep-alive of their
+// own: an end that only receives would never notice a dead peer.
 func (s *Session) beat(ctx context.Context) error {
 	const looks = 5 // checks of the devices for each heartbeat
 	var hearing hearing
@@ -345,14 +348,15 @@ func (s *Session) beat(ctx context.Context) error {
 
 // Beat sends a heartbeat, unless the last one is still in flight.
 func (l *Lane) Beat() {
-	// The device itself resends what it has not delivered yet, and a further heartbeat would only queue after that.
-	// Soft-RoCE also restarts its timer with each post. If its timeout is longer than a second, a heartbeat each second
-	// would postpone the resend for ever (rxe_comp.c, COMPST_EXIT).
+	// The device itself resends what it has not delivered yet, and a further heartbeat would only
+	// queue after that. Soft-RoCE also restarts its timer with each post. If its timeout is longer
+	// than a second, a heartbeat each second would postpone the resend for ever (rxe_comp.c,
+	// COMPST_EXIT).
 	if !l.beating.CompareAndSwap(false, true) {
 		return
 	}
-	// A full queue needs no heartbeat, because the messages in it are signs of life. Ignore the error: the poller
-	// reports why a connection is dead.
+	// A full queue needs no heartbeat, because the messages in it are signs of life. Ignore the
+	// error: the poller reports why a connection is dead.
 	if l.Send(wire.MsgHeartbeat, 0, 0, nil, rdma.WR{ID: heartbeatID}) != nil {
 		l.beating.Store(false)
 	}
@@ -365,8 +369,8 @@ func (r *Link) heartbeatLeft(conn rdma.Conn) {
 	}
 }
 
-// SayLast sends the message that completes the conversation: the peer hangs up when it has read it. Until the message
-// has left, the loss of the peer is an error.
+// SayLast sends the message that completes the conversation: the peer hangs up when it has read it.
+// Until the message has left, the loss of the peer is an error.
 func (s *Session) SayLast(ctx context.Context, t wire.MsgType, body []byte) error {
 	for {
 		s.Ending.Store(true)

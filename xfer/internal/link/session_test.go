@@ -40,8 +40,9 @@ func (r *tellingRail) Wait(_ context.Context, cs []rdma.Completion) (int, error)
 	return n, nil
 }
 
-// After a packet is lost, Soft-RoCE resends it only when nothing was posted for the time of --ack-timeout, which is
-// more than a second. Heartbeats each second would prevent that until the peer counts as silent.
+// After a packet is lost, Soft-RoCE resends it only when nothing was posted for the time of
+// --ack-timeout, which is more than a second. Heartbeats each second would prevent that until the
+// peer counts as silent.
 func TestNoHeartbeatWhileOneIsOnItsWay(t *testing.T) {
 	testKey := trust.Key{ID: "test", Secret: trust.NewSecret([32]byte{1, 2, 3})}
 	_, first, err := trust.Open(testKey, nil)

@@ -36,16 +36,17 @@ type Set struct {
 	mu   sync.Mutex
 	live []*Link // copied on write
 	Over bool
-	// coming are links whose first queue pair is being made: the peer may already name them. lost are links that the
-	// two ends have not finished with.
+	// coming are links whose first queue pair is being made: the peer may already name them. lost
+	// are links that the two ends have not finished with.
 	coming, lost map[credit.Link]*Link
 	last         credit.Link // the highest number so far
 	// Answered are the numbers of unknown links for which a fence was answered.
 	answered map[credit.Link]bool
 	group    *errgroup.Group
 	ctx      context.Context
-	// replaces says that the session may continue after its last link was lost: the client tries to make another one.
-	// changed is closed and replaced when a link joins, and when the last one is lost.
+	// replaces says that the session may continue after its last link was lost: the client tries to
+	// make another one. changed is closed and replaced when a link joins, and when the last one is
+	// lost.
 	replaces bool
 	changed  chan struct{}
 	Usage    railUsage
@@ -125,8 +126,8 @@ func (k *Set) heardLast(l *Link) time.Duration {
 	return best
 }
 
-// MayHurry reports whether a link may be dropped because it holds up the copy. If so, it assumes that the caller drops
-// it.
+// MayHurry reports whether a link may be dropped because it holds up the copy. If so, it assumes
+// that the caller drops it.
 func (k *Set) MayHurry(l *Link) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -159,8 +160,8 @@ func (k *Set) Number() credit.Link {
 	return k.last
 }
 
-// Expect records a link whose first queue pair is about to be made. ok is false if the session is over, has all its
-// links, or has the number already.
+// Expect records a link whose first queue pair is about to be made. ok is false if the session is
+// over, has all its links, or has the number already.
 func (k *Set) Expect(l *Link) (ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -194,7 +195,8 @@ func (k *Set) Offer(l *Link) (ok bool) {
 	}
 }
 
-// Add makes an expected link a live one. ok is false if the session is over, or the peer has dropped the link already.
+// Add makes an expected link a live one. ok is false if the session is over, or the peer has
+// dropped the link already.
 func (k *Set) Add(l *Link) (ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -215,15 +217,16 @@ func (k *Set) changesLocked() {
 	k.changed = make(chan struct{})
 }
 
-// Left returns the number of links that are not lost. changed is closed when that number becomes zero or grows.
+// Left returns the number of links that are not lost. changed is closed when that number becomes
+// zero or grows.
 func (k *Set) Left() (n int, changed <-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.live), k.changed
 }
 
-// Find returns the link with a number that the peer sent, or nil if the link is gone. The error says that there never
-// was such a link.
+// Find returns the link with a number that the peer sent, or nil if the link is gone. The error
+// says that there never was such a link.
 func (k *Set) Find(n credit.Link) (*Link, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -239,8 +242,8 @@ func (k *Set) Find(n credit.Link) (*Link, error) {
 	return k.lost[n], nil
 }
 
-// Drop marks a link as lost. left is the number of live links that remain. news is false if the link was lost before.
-// The error says that the session cannot continue without it.
+// Drop marks a link as lost. left is the number of live links that remain. news is false if the
+// link was lost before. The error says that the session cannot continue without it.
 func (k *Set) Drop(l *Link, why error) (left int, news bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -270,8 +273,8 @@ func (k *Set) Drop(l *Link, why error) (left int, news bool, err error) {
 var (
 	// errNoOtherLink says that a session has lost a link that it cannot do without.
 	errNoOtherLink = errors.New("no other link")
-	// ErrBarrenLinks says that a session keeps making links without progress: connections are established, but no chunk
-	// arrives, for example because the network drops large packets.
+	// ErrBarrenLinks says that a session keeps making links without progress: connections are
+	// established, but no chunk arrives, for example because the network drops large packets.
 	ErrBarrenLinks = fmt.Errorf("the last connection was lost %d times in a row before a chunk came through", BarrenLosses)
 )
 
@@ -304,8 +307,8 @@ func (k *Set) Forget(l *Link) {
 	k.mu.Unlock()
 }
 
-// Close closes all links. It closes the first one last, because that has the ring. The session's goroutines must have
-// ended.
+// Close closes all links. It closes the first one last, because that has the ring. The session's
+// goroutines must have ended.
 func (k *Set) Close() error {
 	k.mu.Lock()
 	k.Over = true

@@ -54,7 +54,8 @@ func TestRingOfALostLinkIsUnmapped(t *testing.T) {
 	}
 }
 
-// A link is over if the peer drops it while its queue pair fails here. Nobody waits for a poller that it never had.
+// A link is over if the peer drops it while its queue pair fails here. Nobody waits for a poller
+// that it never had.
 func TestLinkThatFailsOnItsWayIsGivenUp(t *testing.T) {
 	t.Parallel()
 	first := aLink(t)
@@ -86,8 +87,8 @@ type closings struct {
 func (c closings) LinkClosed(l *Link)                    { c.seen(l) }
 func (c closings) LinkShut(context.Context, *Link) error { return nil }
 
-// A lost link counts as shut only after its memory is no longer registered: a queue pair that is still being accepted
-// could write there.
+// A lost link counts as shut only after its memory is no longer registered: a queue pair that is
+// still being accepted could write there.
 func TestShutLinkHasNothingRegistered(t *testing.T) {
 	t.Parallel()
 	for name, number := range map[string]credit.Link{"first": 1, "further": 2} {
@@ -145,7 +146,8 @@ func TestShutLinkHasNothingRegistered(t *testing.T) {
 	}
 }
 
-// A session continues without its last link only if another one may replace it, and never after an end broke a rule.
+// A session continues without its last link only if another one may replace it, and never after an
+// end broke a rule.
 func TestWhatALinkIsLostFor(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -175,8 +177,8 @@ func TestWhatALinkIsLostFor(t *testing.T) {
 	}
 }
 
-// A fence of an unknown link is answered once. Otherwise a peer that asks again and again would make this end keep an
-// answer for each.
+// A fence of an unknown link is answered once. Otherwise a peer that asks again and again would
+// make this end keep an answer for each.
 func TestUnknownLinksAreAnsweredOnce(t *testing.T) {
 	t.Parallel()
 	k := NewSet(aLink(t))
@@ -185,7 +187,8 @@ func TestUnknownLinksAreAnsweredOnce(t *testing.T) {
 	}
 }
 
-// On a wire that keeps losing packets, a rail is not dropped again and again for holding up the copy.
+// On a wire that keeps losing packets, a rail is not dropped again and again for holding up the
+// copy.
 func TestRailIsHurriedOnceInAWhile(t *testing.T) {
 	t.Parallel()
 	l := aLink(t)
@@ -199,7 +202,8 @@ func TestRailIsHurriedOnceInAWhile(t *testing.T) {
 	}
 }
 
-// A session that keeps replacing its only link continues as long as chunks arrive between two losses, and no longer.
+// A session that keeps replacing its only link continues as long as chunks arrive between two
+// losses, and no longer.
 func TestLinksThatBringNothing(t *testing.T) {
 	t.Parallel()
 	first := aLink(t)
@@ -235,8 +239,9 @@ func TestLinksThatBringNothing(t *testing.T) {
 	}
 }
 
-// TestSeveralRailsLostAtOnce loses all rails together, as when a switch restarts. However many rails the session had,
-// that counts as one loss of the last link. The fourth loss in a row ends the session.
+// TestSeveralRailsLostAtOnce loses all rails together, as when a switch restarts. However many
+// rails the session had, that counts as one loss of the last link. The fourth loss in a row ends
+// the session.
 func TestSeveralRailsLostAtOnce(t *testing.T) {
 	t.Parallel()
 	const rails = 2 * BarrenLosses
@@ -265,8 +270,8 @@ func TestSeveralRailsLostAtOnce(t *testing.T) {
 	}
 }
 
-// TestLastRailThatThePeerClosed: while the session waits for another rail, nothing is reported, because the session may
-// end this way. The loss of one of several rails is reported soon.
+// TestLastRailThatThePeerClosed: while the session waits for another rail, nothing is reported,
+// because the session may end this way. The loss of one of several rails is reported soon.
 func TestLastRailThatThePeerClosed(t *testing.T) {
 	t.Parallel()
 	for left, within := range map[int]time.Duration{0: LossTime + HungUpTime, 1: LossTime} {
@@ -317,8 +322,8 @@ func TestLossHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestLossThatNobodyHearsOf: a session that ends while it waits for another rail does not report the one that the peer
-// closed.
+// TestLossThatNobodyHearsOf: a session that ends while it waits for another rail does not report
+// the one that the peer closed.
 func TestLossThatNobodyHearsOf(t *testing.T) {
 	t.Parallel()
 	l := aLink(t)

@@ -9,8 +9,8 @@ import (
 // railUsage adds up a session's links on each rail.
 type railUsage struct {
 	rails []*railRecord
-	// barren counts consecutive losses of the last link without any chunk in between. doneBytes is the payload that had
-	// arrived at the last of these losses.
+	// barren counts consecutive losses of the last link without any chunk in between. doneBytes is
+	// the payload that had arrived at the last of these losses.
 	barren    int
 	doneBytes int64
 }
@@ -29,7 +29,8 @@ type railRecord struct {
 	untold func()
 }
 
-// HoldUpRest is how long a rail that was dropped because it held up the copy is not dropped for that again.
+// HoldUpRest is how long a rail that was dropped because it held up the copy is not dropped for
+// that again.
 const HoldUpRest = time.Minute
 
 func (u *railUsage) Of(l *Link) *railRecord {
@@ -61,8 +62,8 @@ func (u *railUsage) lost(l *Link, why error) {
 	r.down = time.Now()
 }
 
-// mayHurry reports whether a rail may be dropped because it holds up the copy. If so, it assumes that the caller drops
-// it.
+// mayHurry reports whether a rail may be dropped because it holds up the copy. If so, it assumes
+// that the caller drops it.
 func (u *railUsage) mayHurry(l *Link) bool {
 	r := u.Of(l)
 	if !r.Hurried.IsZero() && time.Since(r.Hurried) < HoldUpRest {
@@ -72,8 +73,8 @@ func (u *railUsage) mayHurry(l *Link) bool {
 	return true
 }
 
-// countLastLoss counts a loss of the last link, and reports whether there were too many in a row. If several rails are
-// lost together, as when a switch restarts, that is one loss.
+// countLastLoss counts a loss of the last link, and reports whether there were too many in a row.
+// If several rails are lost together, as when a switch restarts, that is one loss.
 func (u *railUsage) countLastLoss() (barren bool) {
 	if done := u.doneSoFar(); done > u.doneBytes {
 		u.barren, u.doneBytes = 0, done

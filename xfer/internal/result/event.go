@@ -13,41 +13,45 @@ type EventKind uint8
 const (
 	// EventConnected says that a connection is established. Link describes it.
 	EventConnected EventKind = iota + 1
-	// EventFile says that an entry is finished, with its Outcome and, if it was not copied, the reason in Text.
+	// EventFile says that an entry is finished, with its Outcome and, if it was not copied, the
+	// reason in Text.
 	EventFile
-	// EventMemory says that an end has made its slots, and Memory where they are. Remote means the peer's slots. Only
-	// ends that were asked for GPU memory report it.
+	// EventMemory says that an end has made its slots, and Memory where they are. Remote means the
+	// peer's slots. Only ends that were asked for GPU memory report it.
 	EventMemory
 	// EventWaiting says that the server has no room yet, for the reason in Text.
 	EventWaiting
-	// EventDeleted says that Path, a directory if Dir is set, is not at the source and was deleted, or in a dry run
-	// would be. If it was not deleted, Text says why.
+	// EventDeleted says that Path, a directory if Dir is set, is not at the source and was deleted,
+	// or in a dry run would be. If it was not deleted, Text says why.
 	EventDeleted
-	// EventPlaced says, in Place, what the paths of entries are relative to. The client of a copy of files gets it
-	// before the events of entries. It is omitted if the destination could not report its place.
+	// EventPlaced says, in Place, what the paths of entries are relative to. The client of a copy
+	// of files gets it before the events of entries. It is omitted if the destination could not
+	// report its place.
 	EventPlaced
-	// EventRailLost says that Rail was lost during the copy, for the reason in Text. RailsLeft counts the others.
+	// EventRailLost says that Rail was lost during the copy, for the reason in Text. RailsLeft
+	// counts the others.
 	EventRailLost
-	// EventRailJoined says that a further Rail carries the copy, or that a lost one does so again. RailsLeft counts
-	// all.
+	// EventRailJoined says that a further Rail carries the copy, or that a lost one does so again.
+	// RailsLeft counts all.
 	EventRailJoined
 	// EventRailUnused says why a Rail does not carry the copy.
 	EventRailUnused
 	// EventRing says how many Slots this end's ring has, and in Text why they are fewer than were
 	// agreed.
 	EventRing
-	// EventWarning is a warning of the destination in Text; the copy continues. Remote says that the warning is the
-	// peer's.
+	// EventWarning is a warning of the destination in Text; the copy continues. Remote says that
+	// the warning is the peer's.
 	EventWarning
-	// EventAfresh says that a later attempt discards what the earlier ones have settled, because the source or
-	// destination may not be that of the attempt before. Remote says that this is about the peer's.
+	// EventAfresh says that a later attempt discards what the earlier ones have settled, because
+	// the source or destination may not be that of the attempt before. Remote says that this is
+	// about the peer's.
 	EventAfresh
 )
 
 // Place says what the paths of a copy's entries are relative to.
 type Place struct {
-	// Name is the name of the only source at the destination. It is "." if the source's contents go there. It is empty
-	// if there are several sources: the paths then begin with their names.
+	// Name is the name of the only source at the destination. It is "." if the source's contents go
+	// there. It is empty if there are several sources: the paths then begin with their names.
 	Name string
 	// Single says that the source is a file or a link, and that the only entry has its
 	// name.

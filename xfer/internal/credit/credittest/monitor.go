@@ -1,5 +1,5 @@
-// Package credittest checks the steps of the two ends of a session against the rules of package credit. It does not use
-// credit's state, so that a mistake there does not hide here.
+// Package credittest checks the steps of the two ends of a session against the rules of package
+// credit. It does not use credit's state, so that a mistake there does not hide here.
 package credittest
 
 import (
@@ -8,8 +8,9 @@ import (
 	"gdrcp/xfer/internal/credit"
 )
 
-// Monitor follows the steps of a session's two ends, in an order in which they can have happened. Its zero value is the
-// beginning of a session, when every slot is granted with generation 1. Only one goroutine at a time may use it.
+// Monitor follows the steps of a session's two ends, in an order in which they can have happened.
+// Its zero value is the beginning of a session, when every slot is granted with generation 1. Only
+// one goroutine at a time may use it.
 type Monitor struct {
 	slots  map[uint32]*slot
 	chunks map[uint64]*chunk
@@ -46,15 +47,15 @@ type link struct {
 // talk is one direction of the conversation.
 type talk struct{ said, took uint64 }
 
-// Check follows the steps of a session, which may have been cut off anywhere. The error names the first step that
-// breaks a rule.
+// Check follows the steps of a session, which may have been cut off anywhere. The error names the
+// first step that breaks a rule.
 func Check(steps []credit.Step) error {
 	var m Monitor
 	return m.follow(steps)
 }
 
-// CheckEnded is Check for a session whose copy has ended well: in addition, every slot must have come back, and every
-// chunk must have been booked.
+// CheckEnded is Check for a session whose copy has ended well: in addition, every slot must have
+// come back, and every chunk must have been booked.
 func CheckEnded(steps []credit.Step) error {
 	var m Monitor
 	if err := m.follow(steps); err != nil {
@@ -261,7 +262,8 @@ func (m *Monitor) link(s *credit.Step) string {
 	return ""
 }
 
-// fenced checks that the sink's answer names exactly those places of the oldest open fence that were never announced.
+// fenced checks that the sink's answer names exactly those places of the oldest open fence that
+// were never announced.
 func (m *Monitor) fenced(s *credit.Step, l *link) string {
 	if !l.shut {
 		return "its connections are open at the sink, and writes can still land"

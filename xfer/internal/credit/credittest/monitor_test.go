@@ -13,8 +13,8 @@ func place(slot, generation int) credit.Place {
 	return credit.Place{Slot: uint32(slot), Generation: uint64(generation)}
 }
 
-// session is a copy of three chunks with two slots. Link 1 is lost with one chunk that was announced and one that was
-// not, and comes back as link 3. One chunk is repaired.
+// session is a copy of three chunks with two slots. Link 1 is lost with one chunk that was
+// announced and one that was not, and comes back as link 3. One chunk is repaired.
 func session() []credit.Step {
 	return []credit.Step{
 		0:  {Kind: credit.StepAddressed, Link: 1, Place: place(0, 1), Chunk: 0},

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// These faults change, between two attempts, what the later one might trust.
+// These faults change, between two attempts, things that the later attempt might trust.
 
 // betweenAttempts are the faults of this file.
 var betweenAttempts = []fault{
@@ -48,16 +48,16 @@ var betweenAttempts = []fault{
 	}),
 }
 
-// exchangeable reports whether another directory can take the place of the server's root, so
-// that all that the copy brings is there afterwards.
+// exchangeable reports whether another directory can replace the server's root so that
+// it contains everything that the copy brings.
 func exchangeable(push bool) func(s *step) bool {
 	return func(s *step) bool {
 		return proxied(s) && inPlace(s) && s.push == push && s.manifests == "" && !s.has("-H", "--delete", "--copy-growing")
 	}
 }
 
-// restart starts the server again, with what exchange puts in the place of its root, unless the
-// copy has ended by then.
+// restart restarts the server after exchange has replaced its root, unless the copy has
+// ended by then.
 func restart(s *step, exchange func()) {
 	s.server.signal(syscall.SIGKILL)
 	s.server.wait(leaving())
@@ -70,7 +70,7 @@ func restart(s *step, exchange func()) {
 	s.proxy.server.Store(s.server.addr)
 }
 
-// exchangeDestination puts an empty directory in the place of the server's.
+// exchangeDestination replaces the server's directory by an empty one.
 func exchangeDestination(s *step) func() {
 	restart(s, func() {
 		must(s.t, os.Rename(s.to, filepath.Join(s.t.TempDir(), "root")))
@@ -80,7 +80,7 @@ func exchangeDestination(s *step) func() {
 	return func() { s.hasAll(s.client) }
 }
 
-// exchangeSource puts another tree in the place of the source.
+// exchangeSource replaces the source by another tree.
 func exchangeSource(s *step) func() {
 	restart(s, func() {
 		must(s.t, os.Rename(s.from, filepath.Join(s.t.TempDir(), "root")))
@@ -90,7 +90,7 @@ func exchangeSource(s *step) func() {
 	return func() { s.hasAll(s.client) }
 }
 
-// hasAll checks that a copy that ended well brought all that the source has now.
+// hasAll checks that a copy that succeeded brought everything that the source has now.
 func (s *step) hasAll(p *process) {
 	if p.cmd.ProcessState.ExitCode() != 0 {
 		return
@@ -100,10 +100,10 @@ func (s *step) hasAll(p *process) {
 	there.equal(s.t, now, union(append(slices.Clone(s.versions), s.was)...), s.modes(), s.has("-a", "-rlpt", "-rlt"))
 }
 
-// damageAfter is longer than a file may change behind the last record of its journal.
+// damageAfter is longer than a file may change after the last record of its journal.
 const damageAfter = 1100 * time.Millisecond
 
-// damages is a fault by which all ends are killed, and partial files damaged after that.
+// damages returns a fault that kills all ends and then damages partial files.
 func damages(name string, damage func(s *step, f *os.File, size int64) error) fault {
 	strike := func(s *step) func() {
 		if s.server != nil {
@@ -126,7 +126,7 @@ func damages(name string, damage func(s *step, f *os.File, size int64) error) fa
 	return fault{name: name, codes: []int{-1, 0, 1}, strike: strike, large: true, fits: func(s *step) bool { return !s.has("--no-resume") }}
 }
 
-// partials are the partial files at the destination.
+// partials returns the partial files at the destination.
 func (s *step) partials() (paths []string) {
 	err := filepath.WalkDir(s.to, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() && isTemp(path) && !strings.Contains(d.Name(), "journal") {

@@ -8,11 +8,11 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// event is one of those that --json prints: docs/json-events.md.
+// event is an event printed by --json: docs/json-events.md.
 type event map[string]any
 
-// events reads what a copy printed. A killed one may not have come to the end of its last
-// line.
+// events decodes what a copy printed. If the copy was killed, the last line may be
+// incomplete.
 func (s *step) events(p *process, killed bool) (all []event) {
 	s.t.Helper()
 	for line := range strings.Lines(p.stdout.String()) {
@@ -28,12 +28,12 @@ func (s *step) events(p *process, killed bool) (all []event) {
 	return all
 }
 
-// ended waits for a process to end, with one of these exit codes, and holds what it says
-// against its exit code.
+// ended waits for a process to end with one of these exit codes, and compares its
+// output with its exit code.
 func (s *step) ended(p *process, codes []int) {
 	s.t.Helper()
 	code := p.wait(launch.Slow(patience))
-	// A signal may have come before the program heeds any.
+	// A signal may have come before the program handles any.
 	tooEarly := code == -1 && slices.Contains(codes, 130) && p.stdout.String() == ""
 	if !slices.Contains(codes, code) && !tooEarly {
 		s.t.Errorf("exit code %d, want one of %d: %s", code, codes, p)
@@ -44,7 +44,7 @@ func (s *step) ended(p *process, codes []int) {
 	}
 }
 
-// agrees fails the test where the last event and the exit code contradict each other.
+// agrees fails the test if the last event and the exit code contradict each other.
 func (s *step) agrees(p *process, code int) {
 	s.t.Helper()
 	all := s.events(p, false)
@@ -77,7 +77,7 @@ func (s *step) agrees(p *process, code int) {
 	}
 }
 
-// failures counts the entries that were told as failed.
+// failures counts the entries that were reported as failed.
 func (s *step) failures(all []event) (n int) {
 	for _, e := range all {
 		if e["event"] == "file" && e["outcome"] != "copied" && e["outcome"] != "kept" && e["outcome"] != "left_out" || e["event"] == "not_deleted" {
@@ -87,7 +87,8 @@ func (s *step) failures(all []event) (n int) {
 	return n
 }
 
-// counts holds the summary of a first copy of a source that nobody changes against it.
+// counts compares the summary with the source, for the first copy of a source that
+// nobody changes.
 func (s *step) counts(p *process, summary event) {
 	s.t.Helper()
 	if len(s.versions) != 1 || len(s.was) > 0 || s.has("-H") || strings.HasPrefix(s.fault.name, "source") {
@@ -104,18 +105,18 @@ func (s *step) counts(p *process, summary event) {
 		}
 	}
 	if strings.HasPrefix(s.fault.name, "another") {
-		return // what the other one brought is kept
+		return // what the other copy brought is kept
 	}
-	// Of what an earlier try brought, a comparison finds that it is the same.
+	// A comparison finds that what an earlier attempt brought is unchanged.
 	unchanged, _ := summary["unchanged"].(float64)
 	if got, _ := summary["files"].(float64); got+unchanged != files || summary["bytes"] != bytes || summary["links"] != links {
 		s.t.Errorf("%v files, %v bytes and %v links at the source: %s", files, bytes, links, p)
 	}
 }
 
-// arrived holds what is there in the middle, or at the end, of a copy against what it said:
-// whatever has its final name is what the source or the destination had under it, and what
-// is told as copied is what the source has.
+// arrived checks the destination in the middle, or at the end, of a copy against the
+// copy's reports: an entry with its final name is what the source or the destination
+// had under that name, and an entry reported as copied is what the source has.
 func (s *step) arrived(p *process) {
 	s.t.Helper()
 	there, _ := look(s.t, s.copied())
@@ -134,10 +135,10 @@ func (s *step) arrived(p *process) {
 	if s.gone {
 		return
 	}
-	there = union(moved, there) // the copy may have begun behind the renaming
+	there = union(moved, there) // the copy may have started after the rename
 	for _, e := range s.events(p, true) {
 		path, _ := e["path"].(string)
-		// A name that is no text is not told as it is, and "." is the top.
+		// A name that is not text is escaped in events, and "." is the top.
 		if e["event"] != "file" || e["outcome"] != "copied" || path == "." || strings.ContainsRune(path, '�') {
 			continue
 		}
@@ -149,8 +150,8 @@ func (s *step) arrived(p *process) {
 	}
 }
 
-// inOneStep fails the test where the tree at the destination is neither the former one nor
-// a whole new one.
+// inOneStep fails the test if the tree at the destination is neither the former one nor
+// a complete new one.
 func (s *step) inOneStep(there state, p *process) {
 	s.t.Helper()
 	former := len(there) == len(s.was)
@@ -171,7 +172,7 @@ func (s *step) inOneStep(there state, p *process) {
 	}
 }
 
-// sourceHad reports whether the source had that under this path at some time.
+// sourceHad reports whether the source had that entry under this path at some time.
 func (s *step) sourceHad(path string, e entry) bool {
 	return slices.ContainsFunc(s.versions, func(v state) bool {
 		had, ok := v[path]
@@ -179,8 +180,8 @@ func (s *step) sourceHad(path string, e entry) bool {
 	})
 }
 
-// isBeginning reports whether that is the beginning of what the source had under this path
-// at some time, at a size that the file had before.
+// isBeginning reports whether that is the beginning of a file that the source had under
+// this path, at a size that the file had earlier.
 func (s *step) isBeginning(path string, e entry) bool {
 	return e.kind == 'f' && slices.ContainsFunc(s.versions, func(v state) bool {
 		sum, ok := v[path].begins[e.size]

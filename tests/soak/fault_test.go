@@ -18,16 +18,16 @@ type fault struct {
 	name string
 	// codes are the exit codes with which the client may end.
 	codes []int
-	// retried: a copy that may try again ends well.
+	// retried means that a copy that may retry succeeds.
 	retried bool
-	// exchanges: another directory is there when the copy is tried again.
+	// exchanges means that the retry finds another directory.
 	exchanges bool
-	// large: the source has files of which a part is worth keeping.
+	// large means that the source has files that are worth resuming.
 	large bool
-	// strike makes it happen. What has to be undone before the copy can be run again is
-	// undone by the function that it returns, which may be nil.
+	// strike makes it happen. It returns a function, which may be nil, that undoes what
+	// would prevent the copy from being run again.
 	strike func(s *step) (undo func())
-	// fits says where it can happen; nil: everywhere.
+	// fits reports whether the fault can happen in a step; nil means always.
 	fits func(s *step) bool
 }
 
@@ -36,10 +36,10 @@ func proxied(s *step) bool {
 	return s.server != nil && s.link.isTCP()
 }
 
-// inPlace: the copy writes in the directory that is there.
+// inPlace reports whether the copy writes into the existing directory.
 func inPlace(s *step) bool { return !s.whole }
 
-// signals is a fault by which a process gets a signal, and perhaps another one later.
+// signals returns a fault that sends a process a signal, and perhaps another one later.
 func signals(name string, codes []int, server bool, first syscall.Signal, later time.Duration) fault {
 	strike := func(s *step) func() {
 		struck := s.client
@@ -63,13 +63,13 @@ func signals(name string, codes []int, server bool, first syscall.Signal, later 
 	return f
 }
 
-// tooLong is longer than any end waits for a sign of the other.
+// tooLong is longer than any end waits for a message from its peer.
 func tooLong() time.Duration {
 	t := xfer.DefaultTimeouts()
 	return t.Silence + t.Heartbeat + xfer.AbortWait
 }
 
-// faults are all there are. Those that take long are tried less often, see pick.
+// faults are all the faults. Slow ones are chosen less often, see pick.
 var faults = []fault{
 	{name: "nothing", codes: []int{0}, strike: func(*step) func() { return nil }},
 	signals("client killed", []int{-1, 0}, false, syscall.SIGKILL, 0),
@@ -116,7 +116,7 @@ var faults = []fault{
 	{name: "destination removed", codes: []int{0, 1, 3}, fits: inPlace, strike: func(s *step) func() {
 		s.gone = true
 		err := os.RemoveAll(s.copied())
-		for errors.Is(err, syscall.ENOTEMPTY) { // the copy makes more
+		for errors.Is(err, syscall.ENOTEMPTY) { // the copy creates more
 			err = os.RemoveAll(s.copied())
 		}
 		must(s.t, err)
@@ -127,9 +127,9 @@ var faults = []fault{
 		return func() { must(s.t, os.MkdirAll(s.copied(), 0o755)) }
 	}},
 	{name: "another copy of the same", codes: []int{0}, fits: func(s *step) bool { return !s.has("-H") }, strike: anotherCopy([]int{0})},
-	// A name that is linked to a first one which by then is the other copy's fails.
+	// A hard link fails if its first name is by then the other copy's.
 	{name: "another copy of the same, with links", codes: []int{0, 3}, fits: func(s *step) bool { return s.has("-H") }, strike: anotherCopy([]int{0, 3})},
-	// These take as long as an end waits for the other.
+	// These take as long as an end waits for its peer.
 	signals("client stopped for too long", []int{0, 1}, false, syscall.SIGSTOP, tooLong()),
 	signals("server stopped for too long", []int{0, 1}, true, syscall.SIGSTOP, tooLong()),
 	{name: "network silent", codes: []int{0, 1}, fits: proxied, strike: func(s *step) func() {
@@ -138,7 +138,7 @@ var faults = []fault{
 	}},
 }
 
-// slowFaults is how many of the last ones take long.
+// slowFaults is how many of the last faults are slow.
 const slowFaults = 3
 
 // pick chooses a fault that fits.
@@ -155,7 +155,7 @@ func pick(s *step) fault {
 	}
 }
 
-// anotherCopy begins the same copy once more.
+// anotherCopy starts the same copy a second time.
 func anotherCopy(codes []int) func(s *step) func() {
 	return func(s *step) func() {
 		second := s.begin("second")
@@ -163,7 +163,7 @@ func anotherCopy(codes []int) func(s *step) func() {
 	}
 }
 
-// fillDisk takes all room that is left at the destination, which is a small disk.
+// fillDisk fills the destination, which is a small disk.
 func fillDisk(s *step) func() {
 	filler := filepath.Join(s.to, "filler")
 	f, err := os.Create(filler)
@@ -177,7 +177,7 @@ func fillDisk(s *step) func() {
 	return func() { must(s.t, os.Remove(filler)) }
 }
 
-// smallDisk mounts a file system at the destination that the copy just fits in.
+// smallDisk mounts at the destination a file system into which the copy just fits.
 func (s *step) smallDisk() {
 	if err := unix.Mount("tmpfs", s.to, "tmpfs", 0, "size=400m"); err != nil {
 		s.t.Skipf("mount a small tmpfs: %v", err)

@@ -15,7 +15,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// process is the program, running, with a process group of its own. The test's end ends it.
+// process is a running program with its own process group. It is ended with the test.
 type process struct {
 	t              *testing.T
 	args           []string
@@ -24,8 +24,8 @@ type process struct {
 	ended          chan struct{}
 }
 
-// start starts the program. stdin and stdout may be nil: then there is no input, and the
-// output is kept.
+// start starts the program. stdin and stdout may be nil: then there is no input, and
+// the output is kept.
 func start(t *testing.T, stdin, stdout *os.File, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, args: args, cmd: exec.Command(binary, args...), ended: make(chan struct{})}
@@ -56,8 +56,8 @@ func start(t *testing.T, stdin, stdout *os.File, args ...string) *process {
 // signal sends a signal, unless the process has ended.
 func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
-// wait waits for the end and returns the exit code; -1 for a process that died by a
-// signal. A process that does not end fails the test, with its stacks.
+// wait waits for the process to end and returns the exit code, or -1 if a signal ended
+// it. A process that does not end fails the test, with its stacks.
 func (p *process) wait(limit time.Duration) int {
 	p.t.Helper()
 	select {
@@ -71,8 +71,8 @@ func (p *process) wait(limit time.Duration) int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// String tells what a process was started with and what it said, but for the entries that
-// it copied.
+// String returns the process's arguments and output, without the entries that it
+// copied.
 func (p *process) String() string {
 	var out strings.Builder
 	for line := range strings.Lines(p.stdout.String()) {
@@ -83,7 +83,7 @@ func (p *process) String() string {
 	return fmt.Sprintf("gdrcp %q\nstderr: %s\nstdout: %s", p.args, p.stderr.String(), &out)
 }
 
-// checkText fails the test where what a person reads is not for people.
+// checkText fails the test if the output has anything that users should not see.
 func (p *process) checkText() {
 	p.t.Helper()
 	for _, bad := range []string{"panic", "goroutine ", ".go:", "%!", "<nil>", "DATA RACE"} {
@@ -93,10 +93,10 @@ func (p *process) checkText() {
 	}
 }
 
-// link is a way between client and server: "tcp", or a device.
+// link is a connection between client and server: "tcp", or a device.
 type link struct{ name, host string }
 
-// links are the devices that the environment names, else TCP.
+// links returns the devices that the environment names, or else TCP.
 func links() (all []link) {
 	for pair := range strings.SplitSeq(os.Getenv("GDRCP_TEST_RDMA"), ",") {
 		if device, address, ok := strings.Cut(pair, "="); ok {
@@ -111,7 +111,7 @@ func links() (all []link) {
 
 func (l link) isTCP() bool { return l.name == "tcp" }
 
-// transport is the option that chooses the link.
+// transport returns the option that chooses the link.
 func (l link) transport() []string {
 	if l.isTCP() {
 		return []string{"--transport", "tcp", "--retries", "0"}
@@ -119,7 +119,7 @@ func (l link) transport() []string {
 	return []string{"--transport", "verbs", "--retries", "0"}
 }
 
-// server is a gdrcp serve.
+// server is a running gdrcp serve.
 type server struct {
 	*process
 	addr string // of the link
@@ -153,10 +153,10 @@ func serve(t *testing.T, l link, root string) *server {
 	}
 }
 
-// leaving is how long a server takes that is told to stop.
+// leaving is how long a server takes after it was asked to stop.
 func leaving() time.Duration { return launch.Slow(xfer.AbortWait + xfer.DefaultTimeouts().Linger) }
 
-// stop ends the server by SIGTERM and checks that it ended well.
+// stop ends the server by SIGTERM and checks that it ended cleanly.
 func (s *server) stop() {
 	s.t.Helper()
 	s.signal(syscall.SIGTERM)
@@ -166,7 +166,7 @@ func (s *server) stop() {
 	s.checkText()
 }
 
-// must ends the test at an error of making what it needs.
+// must ends the test if preparing it fails.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

@@ -8,16 +8,16 @@ import (
 	"testing"
 )
 
-// proxy stands between a client and a server, and does to their bytes what a bad network
-// would.
+// proxy forwards bytes between a client and a server, and disturbs them like a bad
+// network.
 type proxy struct {
 	listener net.Listener
 	server   atomic.Value // of string: an address
-	// stalled: what comes is taken, and not passed on. flips is how many bytes are still
-	// to be changed.
+	// stalled means that bytes are read and not forwarded. flips is how many bytes are
+	// still to be changed.
 	stalled atomic.Bool
 	flips   atomic.Int64
-	// passed counts the bytes that were passed on.
+	// passed counts the forwarded bytes.
 	passed atomic.Int64
 
 	mu     sync.Mutex
@@ -27,7 +27,7 @@ type proxy struct {
 	wg     sync.WaitGroup
 }
 
-// between starts a proxy. The test's end ends it.
+// between starts a proxy, which ends with the test.
 func between(t *testing.T, server string, rng *rand.Rand) *proxy {
 	t.Helper()
 	x := &proxy{rng: rng}
@@ -81,7 +81,7 @@ func (x *proxy) accept() {
 	}
 }
 
-// pass passes one direction on. The end of either connection ends both.
+// pass forwards one direction. The end of either connection ends both.
 func (x *proxy) pass(to, from net.Conn) {
 	defer to.Close()
 	defer from.Close()

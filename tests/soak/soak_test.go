@@ -17,7 +17,7 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// TestMain sets the program, and a file with the key that both ends have.
+// TestMain sets the program, and a file with the key that both ends share.
 var binary, keyFile string
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
@@ -49,7 +49,7 @@ func prepare(dir string) error {
 	return err
 }
 
-// plan says which steps are run: from one on, until a number or a time.
+// plan is which steps are run: from one on, until a number or a time.
 type plan struct {
 	seed        string
 	first, last int
@@ -66,7 +66,7 @@ func thePlan(t *testing.T) plan {
 		return n
 	}
 	p := plan{seed: os.Getenv(rdmatest.Seed), first: 1, last: 12, atOnce: 3}
-	if os.Getenv("GDRCP_TEST_RDMA") != "" { // emulated, as its processors
+	if os.Getenv("GDRCP_TEST_RDMA") != "" { // its processors are emulated, too
 		p.last, p.atOnce = 1, 1
 	}
 	if n := number("GDRCP_SOAK_STEP"); n > 0 {
@@ -77,7 +77,7 @@ func thePlan(t *testing.T) plan {
 	return p
 }
 
-// TestSoak runs steps one after the other, some at once.
+// TestSoak runs the steps in order, some of them in parallel.
 func TestSoak(t *testing.T) {
 	p := thePlan(t)
 	t.Logf("%s=%q", rdmatest.Seed, p.seed)

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// entry is what a name leads to.
+// entry is what a path leads to.
 type entry struct {
 	kind   byte // f, d, l
 	mode   fs.FileMode
@@ -24,7 +24,7 @@ type entry struct {
 	sum    [sha256.Size]byte // of a file's content
 	target string
 	inode  uint64
-	// begins has the sums of its beginnings, by their sizes: those that the file had before.
+	// begins has the digests of its beginnings, by the sizes that the file had earlier.
 	begins map[int64][sha256.Size]byte
 }
 
@@ -37,14 +37,14 @@ func (e entry) String() string {
 	return fmt.Sprintf("%c %v %v, %d bytes, %x %q", e.kind, e.mode, e.time.Format(time.RFC3339Nano), e.size, e.sum[:4], e.target)
 }
 
-// state is what is below a directory, by path.
+// state is the contents of a directory, by path.
 type state map[string]entry
 
-// isTemp is whether a name is one of a file that is not complete.
+// isTemp reports whether a name belongs to an incomplete file.
 func isTemp(path string) bool { return strings.HasPrefix(filepath.Base(path), ".gdrcp-") }
 
-// look reads all that is below dir, which may be missing. temps are the names of files
-// that are not complete.
+// look reads everything below dir, which may be missing. temps are the names of
+// incomplete files.
 func look(t *testing.T, dir string) (all state, temps []string) {
 	t.Helper()
 	all = make(state)
@@ -102,8 +102,8 @@ func digest(path string, most int64) (bytes int64, sum [sha256.Size]byte, err er
 	return bytes, [sha256.Size]byte(h.Sum(nil)), err
 }
 
-// equal fails the test where there has not all that want has, or has more than that and
-// extra. modes are the bits of modes that are kept.
+// equal fails the test if there lacks an entry of want, or has one that is in neither
+// want nor extra. modes are the permission bits that are kept.
 func (there state) equal(t *testing.T, want, extra state, modes fs.FileMode, times bool) {
 	t.Helper()
 	for path, w := range want {
@@ -126,7 +126,8 @@ func (there state) equal(t *testing.T, want, extra state, modes fs.FileMode, tim
 	}
 }
 
-// linkedAs fails the test where names of one file at the source are not so here.
+// linkedAs fails the test if names of one file at the source are not names of one file
+// here.
 func (there state) linkedAs(t *testing.T, source state) {
 	t.Helper()
 	of := map[uint64]string{}

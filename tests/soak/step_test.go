@@ -16,37 +16,37 @@ import (
 	"gdrcp/xfer"
 )
 
-// step is one copy of a tree in whose middle something goes wrong, and then the same copy
-// again.
+// step is one copy of a tree during which something goes wrong, followed by the same
+// copy again.
 type step struct {
 	t    *testing.T
 	rng  *rand.Rand
 	link link
-	// from and to are the directories in which the source and the copy are; one of them
+	// from and to are the directories that contain the source and the copy; one of them
 	// is the server's root.
 	from, to string
 	push     bool
 	local    bool
 	options  []string
-	retries  []string // an option, or none where nothing is tried again
+	retries  []string // an option, or none if there are no retries
 	source   *tree
-	server   *server // nil in a copy on this machine
+	server   *server // nil for a copy on this machine
 	proxy    *proxy  // over TCP, between the client and the server
 	client   *process
 	fault    fault
-	// versions are what the source was, between the beginning and the end.
+	// versions are the states of the source between the beginning and the end.
 	versions []state
-	// whole: the tree is to appear in one step (--atomic-dir).
+	// whole means that the tree is to appear in one step (--atomic-dir).
 	whole bool
-	// manifests is where each copy writes a manifest; "": nowhere.
+	// manifests is the directory in which each copy writes a manifest; "" means none.
 	manifests string
-	// was is what the destination had before.
+	// was is the former state of the destination.
 	was state
-	// gone: somebody has removed what arrived.
+	// gone means that what arrived was removed.
 	gone bool
 }
 
-// copied is where the copy is.
+// copied returns the path of the copy.
 func (s *step) copied() string { return filepath.Join(s.to, "copy") }
 
 // has reports whether the copy has one of these options.
@@ -54,11 +54,11 @@ func (s *step) has(options ...string) bool {
 	return slices.ContainsFunc(s.options, func(o string) bool { return slices.Contains(options, o) })
 }
 
-// patience is how long a copy may take that nothing disturbs, or that waits for a peer that
-// is silent.
+// patience is the time limit of a copy that is undisturbed, or that waits for a silent
+// peer.
 const patience = 90 * time.Second
 
-// newStep makes both directories, the source, and what serves one of them.
+// newStep makes both directories, the source, and the server of one of them.
 func newStep(t *testing.T, rng *rand.Rand) *step {
 	s := &step{t: t, rng: rng, from: t.TempDir(), to: t.TempDir(), push: rng.IntN(2) == 0, local: rng.IntN(8) == 0}
 	all := links()
@@ -80,7 +80,7 @@ func newStep(t *testing.T, rng *rand.Rand) *step {
 	}
 	if s.fault.name == "disk full" {
 		s.smallDisk()
-		if !s.local { // which may have the directory below
+		if !s.local { // its root may be the parent directory
 			s.server.stop()
 			s.serve()
 		}
@@ -91,7 +91,7 @@ func newStep(t *testing.T, rng *rand.Rand) *step {
 	return s
 }
 
-// root is the directory that the server serves.
+// root returns the directory that the server serves.
 func (s *step) root() string {
 	if s.push {
 		return s.to
@@ -106,7 +106,7 @@ func (s *step) serve() {
 	}
 }
 
-// choose picks the options of the copy.
+// choose chooses the options of the copy.
 func (s *step) choose() {
 	some := func(oneIn int, options ...string) {
 		if s.rng.IntN(oneIn) == 0 {
@@ -147,7 +147,7 @@ func (s *step) choose() {
 	}
 }
 
-// limit makes the copy last for about as long as the fault may wait.
+// limit makes the copy take about as long as the fault may wait.
 func (s *step) limit() (option []string, lasts time.Duration) {
 	lasts = time.Duration(100+s.rng.IntN(1400)) * time.Millisecond
 	if s.fault.large {
@@ -157,10 +157,11 @@ func (s *step) limit() (option []string, lasts time.Duration) {
 	return []string{"--bwlimit", fmt.Sprintf("%dK", rate>>10)}, lasts
 }
 
-// markedAfter is when what has arrived of a file is marked in its journal, and a while.
+// markedAfter is a little longer than it takes until received data of a file is marked
+// in its journal.
 const markedAfter = 3 * time.Second
 
-// begin starts the copy. name tells those apart that run at once.
+// begin starts the copy. name distinguishes concurrent copies.
 func (s *step) begin(name string, more ...string) *process {
 	args := append(slices.Clone(s.options), more...)
 	if s.manifests != "" {
@@ -187,7 +188,7 @@ func (s *step) begin(name string, more ...string) *process {
 	return start(s.t, nil, nil, append(args, from, to)...)
 }
 
-// run is the whole step.
+// run runs the whole step.
 func (s *step) run() {
 	s.before()
 	s.noteVersion()
@@ -200,7 +201,7 @@ func (s *step) run() {
 	}
 	time.Sleep(strike)
 	codes := s.fault.codes
-	if s.fault.retried && s.retries != nil && s.manifests == "" { // which is not retried
+	if s.fault.retried && s.retries != nil && s.manifests == "" { // copies with a manifest are not retried
 		codes = []int{0}
 		s.awaitAgreement()
 	}
@@ -214,8 +215,8 @@ func (s *step) run() {
 	s.again(last)
 }
 
-// noteVersion notes what the source is now. A copy of files that grow may bring the
-// beginning of one, at a size that the file had before.
+// noteVersion records the current state of the source. A copy of growing files may
+// bring the beginning of one, at a size that the file had earlier.
 func (s *step) noteVersion() state {
 	now, _ := look(s.t, s.source.dir)
 	for path, e := range now {
@@ -238,11 +239,12 @@ func (s *step) noteVersion() state {
 	return now
 }
 
-// agreementBytes is more than two ends say to each other before they have agreed on a copy.
+// agreementBytes is more than two ends send each other before they have agreed on a
+// copy.
 const agreementBytes = 16 << 10
 
-// awaitAgreement waits until both ends have agreed on the copy, or it has ended: what never
-// stood is not retried.
+// awaitAgreement waits until both ends have agreed on the copy, or it has ended: a
+// session that was never established is not retried.
 func (s *step) awaitAgreement() {
 	for before := s.proxy.passed.Load(); s.proxy.passed.Load()-before < agreementBytes; {
 		select {
@@ -253,8 +255,8 @@ func (s *step) awaitAgreement() {
 	}
 }
 
-// before gives some destinations what an earlier copy brought, of which the source has
-// changed something since.
+// before gives some destinations the result of an earlier copy, after which the source
+// has changed.
 func (s *step) before() {
 	if s.rng.IntN(3) != 0 {
 		return
@@ -283,7 +285,7 @@ func (s *step) again(source state) {
 	there, _ := look(s.t, s.copied())
 	temps := s.temps()
 	for end := time.Now().Add(launch.Slow(xfer.AbortWait)); len(temps) > 0 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		// The session that was cut off may end later.
+		// The interrupted session may end later.
 		temps = s.temps()
 	}
 	extra := union(append(slices.Clone(s.versions), s.was)...)
@@ -308,8 +310,8 @@ func (s *step) again(source state) {
 	}
 }
 
-// modes are the bits of modes that the copy keeps: set-ID bits only beside the owner that
-// they lend, and never to or from a server.
+// modes returns the permission bits that the copy keeps: set-ID bits only together with
+// their owner, and never to or from a server.
 func (s *step) modes() fs.FileMode {
 	switch {
 	case s.has("-a") && s.server == nil:
@@ -320,7 +322,8 @@ func (s *step) modes() fs.FileMode {
 	return 0
 }
 
-// union has the names of several states, as the last that has one.
+// union returns the entries of several states. If several have a name, the last one
+// wins.
 func union(states ...state) state {
 	all := make(state)
 	for _, some := range states {
@@ -331,7 +334,7 @@ func union(states ...state) state {
 	return all
 }
 
-// temps are the names of what is not complete, in the copy and beside it.
+// temps returns the names of incomplete entries, in the copy and beside it.
 func (s *step) temps() (names []string) {
 	s.t.Helper()
 	_, names = look(s.t, s.copied())
@@ -345,8 +348,8 @@ func (s *step) temps() (names []string) {
 	return names
 }
 
-// leftovers are of copies that died where the last one wrote nothing. gdrcp clean removes
-// them.
+// leftovers handles those of copies that died in places to which the last one wrote
+// nothing. gdrcp clean removes them.
 func (s *step) leftovers(temps []string) {
 	if !strings.Contains(s.fault.name, "killed") && !s.fault.large && !s.fault.exchanges {
 		s.t.Errorf("left behind: %q", temps)

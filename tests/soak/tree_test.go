@@ -14,7 +14,7 @@ import (
 
 const mib = 1 << 20
 
-// tree makes a random tree, and changes it.
+// tree makes a random tree and changes it.
 type tree struct {
 	t     *testing.T
 	rng   *rand.Rand
@@ -22,28 +22,28 @@ type tree struct {
 	dirs  []string // below dir, "." first
 	files []string
 	bytes int64 // of all files when they were made
-	names int   // how many were given
+	names int   // number of names made so far
 }
 
 // newTree makes a tree in dir, which exists: with names of any bytes, empty files and
-// directories, files of one and of many pieces, holes, links of both kinds, and a deep way
-// down.
+// directories, files of one and of several pieces, holes, links of both kinds, and a
+// deep path.
 func newTree(t *testing.T, rng *rand.Rand, dir string) *tree {
 	x := &tree{t: t, rng: rng, dir: dir, dirs: []string{"."}}
 	for range 1 + rng.IntN(1+rng.IntN(100)) {
 		x.grow()
 	}
 	if rng.IntN(3) == 0 {
-		x.file(x.fresh(), 16*mib+rng.Int64N(24*mib)) // one with a journal
+		x.file(x.fresh(), 16*mib+rng.Int64N(24*mib)) // large enough for a journal
 	}
 	x.dress()
 	return x
 }
 
-// odd are parts of names that programs stumble over.
+// odd are parts of names that often cause trouble.
 var odd = []string{"a", "b", "\n", " ", "\t", "-", "--", "*", "[", "?", "\\", "'", "\"", "$(x)", "é", "漢", "\xff", "\x01", ".", "..", ":", "#", "%s", "~", "tmp"}
 
-// name is one that nobody has at that place: numbered, and of odd parts.
+// name returns a new name, made of odd parts and a number.
 func (x *tree) name() string {
 	var b strings.Builder
 	for range x.rng.IntN(4) {
@@ -56,7 +56,7 @@ func (x *tree) name() string {
 	return fmt.Sprintf("%s%d", b.String(), x.names)
 }
 
-// fresh is the path of something new.
+// fresh returns the path of a new entry.
 func (x *tree) fresh() string { return filepath.Join(x.dirs[x.rng.IntN(len(x.dirs))], x.name()) }
 
 func (x *tree) at(path string) string { return filepath.Join(x.dir, path) }
@@ -66,7 +66,7 @@ func (x *tree) grow() {
 	path := x.fresh()
 	switch kind := x.rng.IntN(20); {
 	case kind == 0:
-		for range 1 + x.rng.IntN(9) { // a way down
+		for range 1 + x.rng.IntN(9) { // a deep path
 			path = filepath.Join(path, "deep")
 			must(x.t, os.MkdirAll(x.at(path), 0o755))
 		}
@@ -102,7 +102,7 @@ func (x *tree) file(path string, bytes int64) {
 	x.files, x.bytes = append(x.files, path), x.bytes+bytes
 }
 
-// noise is a stream of bytes that do not compress, or of ones that do.
+// noise returns a stream of incompressible bytes, or of compressible ones.
 func (x *tree) noise() io.Reader {
 	var key [32]byte
 	for i := range key {
@@ -111,7 +111,7 @@ func (x *tree) noise() io.Reader {
 	return rand.NewChaCha8(key)
 }
 
-// sparse makes a file of holes with some data between.
+// sparse makes a file of holes with some data between them.
 func (x *tree) sparse(path string) {
 	f, err := os.OpenFile(x.at(path), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	must(x.t, err)
@@ -120,7 +120,7 @@ func (x *tree) sparse(path string) {
 	must(x.t, f.Truncate(size))
 	for range x.rng.IntN(4) {
 		data := make([]byte, x.rng.IntN(300_000))
-		_, _ = io.ReadFull(x.noise(), data) // noise has no error
+		_, _ = io.ReadFull(x.noise(), data) // noise never fails
 		_, err := f.WriteAt(data[:min(int64(len(data)), size)], x.rng.Int64N(max(1, size-int64(len(data)))))
 		must(x.t, err)
 		x.bytes += int64(len(data))
@@ -128,7 +128,7 @@ func (x *tree) sparse(path string) {
 	x.files = append(x.files, path)
 }
 
-// dress gives modes and times, deepest directories first.
+// dress sets modes and times, deepest directories first.
 func (x *tree) dress() {
 	for _, path := range x.files {
 		mode := fs.FileMode(0o600 | x.rng.IntN(0o200))
@@ -146,15 +146,15 @@ func (x *tree) dress() {
 	}
 }
 
-// change changes something of the tree in one step, so that every file has what it had
-// before or what it has after.
+// change changes something in the tree in one step, so that every file has either its
+// former or its new content.
 func (x *tree) change() {
 	if len(x.files) == 0 {
 		return
 	}
 	i := x.rng.IntN(len(x.files))
 	if x.rng.IntN(2) == 0 {
-		i = len(x.files) - 1 // where there is a large file, this one
+		i = len(x.files) - 1 // if there is a large file, choose it
 	}
 	at := x.at(x.files[i])
 	switch x.rng.IntN(6) {

@@ -34,7 +34,8 @@ func TestPushAndPull(t *testing.T) {
 	here.run(t, "tree/large", "node2:"+there+"/no/such/directory/").want(t, 1)
 }
 
-// TestComparing: the far end takes the options about what is sent again, both ways.
+// TestComparing: the remote process receives the options that decide what is sent
+// again, in both directions.
 func TestComparing(t *testing.T) {
 	t.Parallel()
 	far := newHost(t, "node2", program)
@@ -68,7 +69,7 @@ func TestComparing(t *testing.T) {
 	}
 }
 
-// TestEvents: what carries the data is none of ssh's addresses.
+// TestEvents: the data is not carried to an address of ssh.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	far := newHost(t, "node2", program)
@@ -84,7 +85,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestNames: no shell has a look at a path.
+// TestNames: no shell interprets a path.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	far := newHost(t, "node2", program)
@@ -127,7 +128,7 @@ func TestPatterns(t *testing.T) {
 		t.Errorf("copied %s", got)
 	}
 	here.run(t, "node2:"+there+"/*.none", into).want(t, 1).says(t, "*.none")
-	for i := range 200 { // more than fits one request
+	for i := range 200 { // too many for one request
 		makeFile(t, filepath.Join(there, fmt.Sprintf("many-%0100d", i)), 1)
 	}
 	r := here.run(t, "node2:"+there+"/many-*", into).want(t, 2).says(t, "many-*\": it matches more names than one copy takes")
@@ -136,7 +137,8 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
-// TestWherePathsBegin: relative ones where the shell is, ~ at home.
+// TestWherePathsBegin: relative paths begin in the shell's directory, ~ in the home
+// directory.
 func TestWherePathsBegin(t *testing.T) {
 	t.Parallel()
 	far := newHost(t, "node2", program)
@@ -152,7 +154,7 @@ func TestWherePathsBegin(t *testing.T) {
 	same(t, f, filepath.Join(far.home, "at home"))
 	here.run(t, "node2:~/at*", "back").want(t, 0)
 	same(t, f, filepath.Join(here.dir, "back"))
-	// Links are followed as for the user's own operands.
+	// Links are followed as for local operands.
 	if err := os.Symlink(there, filepath.Join(far.home, "link")); err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +162,7 @@ func TestWherePathsBegin(t *testing.T) {
 	same(t, f, filepath.Join(there, "by-link"))
 }
 
-// TestRsh: the option goes before the variable, and its words are rsync's.
+// TestRsh: the option overrides the variable, and is split into words as in rsync.
 func TestRsh(t *testing.T) {
 	t.Parallel()
 	far := newHost(t, "node2", program)
@@ -175,7 +177,7 @@ func TestRsh(t *testing.T) {
 	same(t, filepath.Join(here.dir, "f"), there+"/f")
 }
 
-// cutOff is the program in a network of its own, where nobody reaches it.
+// cutOff installs the program in a network namespace that nobody can reach.
 func cutOff(t *testing.T) func(*testing.T, string) {
 	t.Helper()
 	if out, err := exec.Command("unshare", "-n", "true").CombinedOutput(); err != nil {
@@ -201,12 +203,12 @@ func TestNoOtherPort(t *testing.T) {
 	here.run(t, "-r", "--transport", "verbs", "tree", "node2:"+there+"/again").want(t, 5).says(t, "node2 offers no RDMA address: no RDMA device there")
 }
 
-// strangeNetwork is the program in a network of its own that has nothing but loopback and an
-// address there, with two ports to choose from. From here that address leads to this host,
-// though no interface has it.
+// strangeNetwork installs the program in a network namespace with nothing but loopback
+// and an address with a choice of two ports. From here, that address leads to this
+// host, although no interface has it.
 func strangeNetwork(t *testing.T, firstPort int) (program func(*testing.T, string), addr string) {
 	t.Helper()
-	addr = fmt.Sprintf("198.18.%d.%d", firstPort>>8, firstPort&0xff) // RFC 2544: nobody's
+	addr = fmt.Sprintf("198.18.%d.%d", firstPort>>8, firstPort&0xff) // RFC 2544: assigned to nobody
 	prepare := fmt.Sprintf("ip link set lo up && ip address add %s dev lo && echo %d %d >/proc/sys/net/ipv4/ip_local_port_range", addr, firstPort, firstPort+1)
 	if out, err := exec.Command("unshare", "-n", "sh", "-c", prepare).CombinedOutput(); err != nil {
 		t.Skipf("cannot make a network whose ports are known: %v %s (needs root, and iproute2)", err, out)
@@ -224,11 +226,11 @@ func strangeNetwork(t *testing.T, firstPort int) (program func(*testing.T, strin
 	return script(`export gdrcp; exec unshare -n sh -c '` + prepare + ` && exec "$gdrcp" "$@"' sh "$@"`), addr
 }
 
-// TestAddressesOfSomebodyElse: what the far end offers leads somewhere else
-// from here, to nobody or to a stranger.
+// TestAddressesOfSomebodyElse: from here, the addresses that the remote process offers
+// lead to nobody or to a stranger.
 func TestAddressesOfSomebodyElse(t *testing.T) {
 	t.Parallel()
-	port := freePort(t) &^ 1 // an even one comes first
+	port := freePort(t) &^ 1 // it tries an even port first
 	program, addr := strangeNetwork(t, port)
 	far := newHost(t, "node2", program)
 	here := newClient(t, far)
@@ -248,7 +250,7 @@ func TestAddressesOfSomebodyElse(t *testing.T) {
 				if err != nil {
 					return
 				}
-				_, _ = c.Write([]byte("220 this is another service\r\n")) // the other end finds out
+				_, _ = c.Write([]byte("220 this is another service\r\n")) // the peer notices a failure
 				c.Close()
 			}
 		}()
@@ -257,7 +259,7 @@ func TestAddressesOfSomebodyElse(t *testing.T) {
 	same(t, f, filepath.Join(here.dir, "back"))
 }
 
-// TestAddressesOfAnotherServer: a stranger there may also be a gdrcp, which has other keys.
+// TestAddressesOfAnotherServer: the stranger may also be a gdrcp with other keys.
 func TestAddressesOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	port := freePort(t) &^ 1

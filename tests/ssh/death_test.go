@@ -15,15 +15,15 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// goneWithin is how long both ends may outlive what ends a copy: each waits for the other's
-// last words, and then for its connections.
+// goneWithin is how long both ends may run after an event that ends a copy: each waits
+// for the peer's last message, and then for its connections.
 func goneWithin() time.Duration { return launch.Slow(10 * time.Second) }
 
-// slowCopy is a copy in the middle, slow enough to be ended there.
+// slowCopy is a copy in progress, slow enough to be ended in the middle.
 type slowCopy struct {
 	here     *client
 	source   string
-	there    string // where it copies to
+	there    string // destination of the copy
 	farPID   int
 	sshPID   int
 	errs     *bytes.Buffer
@@ -32,14 +32,14 @@ type slowCopy struct {
 	exitCode int
 }
 
-// startSlow starts a copy and waits until bytes have come. install makes the
-// program on the far end out of what tells its process id.
+// startSlow starts a copy and waits until bytes have arrived. The remote program is a
+// script that reports its process ID and ends with the line last.
 func startSlow(t *testing.T, push bool, last string) *slowCopy {
 	t.Helper()
 	return startSlowTrying(t, push, last, "0")
 }
 
-// startSlowTrying is startSlow of a copy that goes on by itself that often.
+// startSlowTrying is startSlow for a copy with retries.
 func startSlowTrying(t *testing.T, push bool, last, retries string) *slowCopy {
 	t.Helper()
 	dir := t.TempDir()
@@ -63,7 +63,7 @@ func startSlowTrying(t *testing.T, push bool, last, retries string) *slowCopy {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	cmd := s.here.command(ctx, args...)
 	cmd.Stderr = s.errs
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell starts it, for ^C
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell does, for ^C
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -108,8 +108,8 @@ func pidIn(t *testing.T, file string) int {
 	return pid
 }
 
-// gone waits until both ends have ended. Nothing of the copy is left but what the next
-// copy goes on with.
+// gone waits until both ends have ended. Nothing of the copy may be left except what
+// the next copy resumes from.
 func (s *slowCopy) gone(t *testing.T) {
 	t.Helper()
 	start := time.Now()
@@ -122,13 +122,13 @@ func (s *slowCopy) gone(t *testing.T) {
 	onlyPartial(t, s.there)
 }
 
-// alive is whether a process runs. One that nobody has waited for does not.
+// alive reports whether a process is running. A zombie is not.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
-// direct is how a script becomes the program.
+// direct is how a script executes the program.
 const direct = `exec "$gdrcp" "$@"`
 
 // everyWay runs a test for pushes and pulls, over a network and over ssh.
@@ -140,13 +140,13 @@ func everyWay(t *testing.T, test func(t *testing.T, s *slowCopy)) {
 		})
 		t.Run(name+"OverSSH", func(t *testing.T) {
 			t.Parallel()
-			cutOff(t) // or skip
+			cutOff(t) // or skips
 			test(t, startSlow(t, push, `exec unshare -n "$gdrcp" "$@"`))
 		})
 	}
 }
 
-// TestSSHDies: the other end's copy of ssh sees to the far end.
+// TestSSHDies: the sshd of the connection ends the remote process.
 func TestSSHDies(t *testing.T) {
 	everyWay(t, func(t *testing.T, s *slowCopy) {
 		if err := syscall.Kill(s.sshPID, syscall.SIGKILL); err != nil {
@@ -160,7 +160,7 @@ func TestSSHDies(t *testing.T) {
 	})
 }
 
-// TestInterrupt: ^C goes to ssh, too.
+// TestInterrupt: ssh receives ^C, too.
 func TestInterrupt(t *testing.T) {
 	everyWay(t, func(t *testing.T, s *slowCopy) {
 		if err := syscall.Kill(-s.process.Pid, syscall.SIGINT); err != nil {
@@ -174,7 +174,7 @@ func TestInterrupt(t *testing.T) {
 	})
 }
 
-// TestOriginDies: nobody says goodbye.
+// TestOriginDies: the origin is killed without a last message.
 func TestOriginDies(t *testing.T) {
 	t.Parallel()
 	s := startSlow(t, true, direct)
@@ -184,7 +184,7 @@ func TestOriginDies(t *testing.T) {
 	s.gone(t)
 }
 
-// TestFarEndDies: this end's files are not left half-made.
+// TestFarEndDies: the local end leaves no partial files under final names.
 func TestFarEndDies(t *testing.T) {
 	t.Parallel()
 	s := startSlow(t, false, direct)
@@ -197,7 +197,8 @@ func TestFarEndDies(t *testing.T) {
 	}
 }
 
-// TestFarEndStartsAnew: a copy whose far end or ssh dies starts another one, and goes on.
+// TestFarEndStartsAnew: if the remote process or ssh dies, the copy starts another one
+// and resumes.
 func TestFarEndStartsAnew(t *testing.T) {
 	for name, pid := range map[string]func(s *slowCopy) int{
 		"FarEnd": func(s *slowCopy) int { return s.farPID }, "SSH": func(s *slowCopy) int { return s.sshPID },
@@ -229,8 +230,8 @@ func TestFarEndStartsAnew(t *testing.T) {
 	}
 }
 
-// TestSecretsStayInThePipe: what everybody on the far host can read of the far
-// end, and of ssh here, is which program runs.
+// TestSecretsStayInThePipe: what everyone on the remote host can see of the remote
+// process, and here of ssh, shows only which program runs.
 func TestSecretsStayInThePipe(t *testing.T) {
 	t.Parallel()
 	s := startSlow(t, true, direct)

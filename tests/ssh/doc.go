@@ -1,4 +1,4 @@
-// Package ssh tests the built program with a real sshd on loopback, with keys
-// and configuration files made for the test: far ends that are started, that
-// cannot be, and that go away. It needs openssh-client and openssh-server.
+// Package ssh tests the built program with a real sshd on loopback, with keys and
+// configuration files made for the test: remote processes that start, that cannot
+// start, and that end. It needs openssh-client and openssh-server.
 package ssh

@@ -11,8 +11,8 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// binary is the program under test, in a directory with nothing else, and keys
-// the directory with the keys. TestMain makes them.
+// binary is the program under test, alone in its directory, and keys the directory with
+// the keys. TestMain makes them.
 var binary, keys string
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
@@ -41,7 +41,7 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
-// missing says what the tests need and this machine lacks.
+// missing returns what the tests need and this machine lacks.
 func missing() string {
 	for _, tool := range []string{"ssh", "ssh-keygen", sshd} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -51,8 +51,8 @@ func missing() string {
 	return ""
 }
 
-// noteSources has go test see that the result depends on the program, which the
-// tests do not import: it notes which files of the module a test looks at.
+// noteSources reads the module's files, so that go test notices that the result depends
+// on the program, which the tests do not import.
 func noteSources() error {
 	return filepath.WalkDir("../..", func(path string, d os.DirEntry, err error) error {
 		if err == nil && filepath.Ext(path) == ".go" {
@@ -62,7 +62,7 @@ func noteSources() error {
 	})
 }
 
-// prepare builds the program and makes the keys.
+// prepare builds the program and generates the keys.
 func prepare(dir string) error {
 	if err := noteSources(); err != nil {
 		return err
@@ -73,7 +73,7 @@ func prepare(dir string) error {
 			return err
 		}
 	}
-	if os.Getuid() == 0 { // sshd wants it, and a machine without the service lacks it
+	if os.Getuid() == 0 { // sshd needs it, and it is missing on a machine without the service
 		if err := os.MkdirAll("/run/sshd", 0o755); err != nil {
 			return err
 		}

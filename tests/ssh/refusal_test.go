@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestWhyNot: whatever keeps a far end from being started is told in one line,
-// with exit code 1, and says what helps.
+// TestWhyNot: any reason that a remote process cannot be started is printed in one
+// line, with exit code 1 and a hint.
 func TestWhyNot(t *testing.T) {
 	t.Parallel()
 	bare, old := newHost(t, "bare", noProgram), newHost(t, "old", script(`echo "gdrcp-far-end: protocol 1, version v0.0.1"; cat >/dev/null`))
@@ -54,7 +54,7 @@ func TestBootstrap(t *testing.T) {
 		}
 		same(t, binary, filepath.Join(cached, entries[0].Name()))
 		here.run(t, "--bootstrap", h.name+":"+target, "back").want(t, 0).lacks(t, "copying gdrcp").lacks(t, "not found")
-		// Something else of that name is not run.
+		// Another program of that name is not run.
 		evil := filepath.Join(there, "evil-"+h.name)
 		write(t, filepath.Join(cached, entries[0].Name()), "#!/bin/sh\ntouch "+evil+"\n")
 		here.run(t, "--bootstrap", h.name+":"+target, "back").want(t, 0).says(t, "copying gdrcp")
@@ -64,7 +64,7 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-// TestBootstrapWhereOthersWrite: one line says which directory it is, and what helps.
+// TestBootstrapWhereOthersWrite: one line names the directory, and a hint follows.
 func TestBootstrapWhereOthersWrite(t *testing.T) {
 	t.Parallel()
 	bare := newHost(t, "bare", noProgram)

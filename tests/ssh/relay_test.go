@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// relayed is two hosts, and a tree on the first.
+// relayed returns a client with two hosts, and a tree on the first.
 func relayed(t *testing.T, installA, installB func(*testing.T, string)) (here *client, tree string) {
 	t.Helper()
 	here = newClient(t, newHost(t, "a", installA), newHost(t, "b", installB))
@@ -29,7 +29,7 @@ func TestBetweenTwoHosts(t *testing.T) {
 	here.run(t, "-q", "a:"+tree+"/deep/*/small", "a:"+tree+"/large", "b:"+there+"/").want(t, 0)
 	same(t, tree+"/deep/er/small", there+"/small")
 	same(t, tree+"/large", there+"/large")
-	// All options travel, and what the copying end tells comes back.
+	// All options are passed on, and the output of the copying end comes back.
 	r = here.run(t, "--json", "--hash", "sha256", "a:"+tree+"/large", "b:"+there+"/again").want(t, 0)
 	lines := strings.Split(strings.TrimSpace(r.out), "\n")
 	var summary struct {

@@ -15,16 +15,16 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// patience is how long one copy may take on a busy machine.
+// patience is the time limit of a copy on a busy machine.
 var patience = launch.Slow(time.Minute)
 
-// result is what a run of the program came to.
+// result is the result of a run of the program.
 type result struct {
 	code     int
 	out, err string
 }
 
-// command is a run of the program at the client.
+// command returns a run of the program on the client.
 func (c *client) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Env = append(os.Environ(), "GDRCP_RSH="+c.rsh)
@@ -66,7 +66,7 @@ func (r result) says(t *testing.T, text string) result {
 	return r
 }
 
-// lacks fails the test where stderr has the text.
+// lacks fails the test if stderr has the text.
 func (r result) lacks(t *testing.T, text string) result {
 	t.Helper()
 	if strings.Contains(r.err, text) {
@@ -75,7 +75,7 @@ func (r result) lacks(t *testing.T, text string) result {
 	return r
 }
 
-// ours are the lines on stderr that gdrcp itself wrote.
+// ours returns the lines on stderr that gdrcp itself wrote.
 func (r result) ours() []string {
 	var lines []string
 	for line := range strings.Lines(r.err) {
@@ -118,7 +118,7 @@ func same(t *testing.T, a, b string) {
 	}
 }
 
-// onlyPartial fails the test where a directory has anything but a partial file and its
+// onlyPartial fails the test if a directory has anything but a partial file and its
 // journal.
 func onlyPartial(t *testing.T, dir string) {
 	t.Helper()
@@ -131,8 +131,7 @@ func onlyPartial(t *testing.T, dir string) {
 	}
 }
 
-// nothing fails the test where a directory has an entry: neither a file, nor
-// what is left of one.
+// nothing fails the test if a directory has any entry.
 func nothing(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

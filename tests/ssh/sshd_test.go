@@ -14,23 +14,21 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// sshd insists on being started by its full path (sshd(8)).
+// sshd must be started by its full path (sshd(8)).
 const sshd = "/usr/sbin/sshd"
 
-// host is an sshd of its own, which stands for another host.
+// host is an sshd that plays another host.
 type host struct {
 	name string
 	port int
-	// path is where its programs are, besides the system's: what is put there
-	// is what its shell finds.
+	// path is a directory at the start of its PATH, whose programs its shell finds.
 	path string
-	// home is HOME there. Logins begin in the user's real one.
+	// home is HOME there. Logins start in the user's real home directory.
 	home  string
 	cache string // XDG_CACHE_HOME
 }
 
-// newHost starts an sshd, whose shell finds what install puts into the
-// directory.
+// newHost starts an sshd whose shell finds what install puts into the directory.
 func newHost(t *testing.T, name string, install func(t *testing.T, dir string)) *host {
 	t.Helper()
 	dir := t.TempDir()
@@ -46,8 +44,8 @@ func newHost(t *testing.T, name string, install func(t *testing.T, dir string)) 
 	return h
 }
 
-// listens starts the sshd at a port that was free, and is false where somebody else has
-// taken that meanwhile.
+// listens starts the sshd at a port that was free. It returns false if another process
+// has taken that.
 func (h *host) listens(t *testing.T, config string) bool {
 	t.Helper()
 	h.port = freePort(t)
@@ -72,11 +70,11 @@ SetEnv PATH=%s:/usr/bin:/bin HOME=%s XDG_CACHE_HOME=%s
 	}
 	ended := make(chan struct{})
 	go func() {
-		_ = daemon.Wait() // what it wrote says why it ended
+		_ = daemon.Wait() // its output says why it ended
 		close(ended)
 	}()
 	t.Cleanup(func() {
-		_ = daemon.Process.Kill() // it may have ended
+		_ = daemon.Process.Kill() // it may already have ended
 		<-ended
 		if t.Failed() {
 			t.Logf("the sshd of %s wrote:\n%s", h.name, log)
@@ -107,7 +105,7 @@ func program(t *testing.T, dir string) {
 // noProgram installs nothing.
 func noProgram(*testing.T, string) {}
 
-// script installs a gdrcp that is a shell script. $gdrcp is the real one there.
+// script installs a shell script as gdrcp. In it, $gdrcp is the real one.
 func script(text string) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
 		t.Helper()
@@ -119,7 +117,7 @@ func script(text string) func(t *testing.T, dir string) {
 	}
 }
 
-// client is this host: a configuration of ssh that knows the hosts.
+// client is this host, with an ssh configuration that knows the hosts.
 type client struct {
 	dir    string
 	config string
@@ -163,7 +161,7 @@ Host *
 	return c
 }
 
-// freePort is a port that nobody listens at.
+// freePort returns a port at which nothing listens.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -174,7 +172,7 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// within waits until something is so.
+// within waits until a condition is true.
 func within(t *testing.T, limit time.Duration, what string, so func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(limit); !so(); time.Sleep(5 * time.Millisecond) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestStreams: standard input and output are the copy's, and none of ssh's, also
-// where ssh carries the data.
+// TestStreams: standard input and output belong to the copy and not to ssh, even if ssh
+// carries the data.
 func TestStreams(t *testing.T) {
 	for name, install := range map[string]func(*testing.T) func(*testing.T, string){
 		"by a port": func(*testing.T) func(*testing.T, string) { return program },
@@ -47,7 +47,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestFileNamedLikeAStream: a hyphen on another host is a file's name.
+// TestFileNamedLikeAStream: a hyphen on another host is a file name.
 func TestFileNamedLikeAStream(t *testing.T) {
 	t.Parallel()
 	a, b := newHost(t, "nodeA", program), newHost(t, "nodeB", program)

@@ -145,7 +145,7 @@ func (c *conn) retire() {
 	}
 }
 
-// answer is a ReadReq to be answered.
+// answer is a ReadReq that the writer must answer.
 type answer struct {
 	from     *region
 	offset   int
@@ -153,14 +153,14 @@ type answer struct {
 	request  uint64
 }
 
-// answerQueue is a ring of the peer's Reads.
+// answerQueue is a ring of the unanswered Reads of the peer.
 type answerQueue struct {
 	ring  [maxReads]answer
 	head  int
 	count int
 }
 
-// push returns false if the peer has more unanswered Reads than it may.
+// push returns false if the peer exceeds the limit of unanswered Reads.
 func (q *answerQueue) push(a answer) bool {
 	if q.count == maxReads {
 		return false

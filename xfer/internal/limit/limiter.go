@@ -1,4 +1,4 @@
-// Package limit bounds how many bytes pass in a second.
+// Package limit limits the rate of bytes per second.
 package limit
 
 import (
@@ -9,28 +9,28 @@ import (
 
 const (
 	minLimiterBytes = 512
-	// limiterTurn and turnBytes bound how much is booked at once: the bytes of
-	// 1/limiterTurn second, and turnBytes. Users of one limiter then take turns,
-	// however large their chunks are.
+	// limiterTurn and turnBytes bound how much is booked at a time: the bytes of
+	// 1/limiterTurn second, and turnBytes. So users of one limiter take turns, however
+	// large their chunks are.
 	limiterTurn = 20
 	turnBytes   = 64 << 10
-	// limiterSlack is how much unused time may be caught up with: a goroutine that
-	// slept a little too long does not lose that time.
+	// limiterSlack is how much unused time may be made up for: a goroutine that slept
+	// slightly too long does not lose that time.
 	limiterSlack = 20 * time.Millisecond
 )
 
-// Limiter bounds how many bytes a second its users move together. Users get their turns
-// in the order in which they ask. Several goroutines may use it at once.
+// Limiter limits the total rate of its users in bytes per second. Users get their turns in
+// the order in which they ask. It is safe for concurrent use.
 type Limiter struct {
 	bytesPerSecond int64
 
 	mu sync.Mutex
-	// paid is when the time for all bytes booked so far ends.
+	// paid is the end of the time of all bytes booked so far.
 	paid time.Time
 }
 
-// New returns a limiter of that many bytes a second, at least 512. For 0 and less it
-// returns nil, which limits nothing.
+// New returns a limiter with the given rate, at least 512 bytes per second. For 0 and less
+// it returns nil, which limits nothing.
 func New(bytesPerSecond int64) *Limiter {
 	if bytesPerSecond <= 0 {
 		return nil
@@ -38,7 +38,7 @@ func New(bytesPerSecond int64) *Limiter {
 	return &Limiter{bytesPerSecond: max(bytesPerSecond, minLimiterBytes)}
 }
 
-// BytesPerSecond is the limit. It is 0 where there is none.
+// BytesPerSecond returns the limit, or 0 if there is none.
 func (l *Limiter) BytesPerSecond() int64 {
 	if l == nil {
 		return 0
@@ -46,8 +46,8 @@ func (l *Limiter) BytesPerSecond() int64 {
 	return l.bytesPerSecond
 }
 
-// book takes the time of n bytes behind that of all earlier callers, and returns when
-// that time ends.
+// book reserves the time for n bytes after that of all earlier callers, and returns its
+// end.
 func (l *Limiter) book(now time.Time, n int64) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,10 +58,10 @@ func (l *Limiter) book(now time.Time, n int64) time.Time {
 	return l.paid
 }
 
-// Limits are the limiters of a session, all in force at once. Nil limits nothing.
+// Limits are the limiters of a session, which all apply. Nil limits nothing.
 type Limits []*Limiter
 
-// Of leaves out limiters that limit nothing.
+// Of returns the limiters that are not nil.
 func Of(all ...*Limiter) (ls Limits) {
 	for _, l := range all {
 		if l != nil {
@@ -71,9 +71,9 @@ func Of(all ...*Limiter) (ls Limits) {
 	return ls
 }
 
-// Wait lets n bytes pass. It blocks for as long as they take at the lowest of the
-// limits, beside all others that share one. It calls moved, which may be nil, after
-// each part of the bytes. The error is the cause of the end of ctx.
+// Wait waits until n bytes may pass. It blocks for as long as they take at the lowest of
+// the limits, taking turns with all others that share one. It calls moved, which may be
+// nil, after each part of the bytes. The error is the cause of the end of ctx.
 func (ls Limits) Wait(ctx context.Context, n int64, moved func()) error {
 	if len(ls) == 0 {
 		return nil
@@ -99,7 +99,7 @@ func (ls Limits) Wait(ctx context.Context, n int64, moved func()) error {
 	return nil
 }
 
-// turn is how many bytes are booked at a time.
+// turn is how many bytes to book at a time.
 func (ls Limits) turn() int64 {
 	turn := int64(turnBytes)
 	for _, l := range ls {
@@ -108,8 +108,8 @@ func (ls Limits) turn() int64 {
 	return turn
 }
 
-// Slots is how many of a ring's slots are of use under the limits, at least two. More
-// slots would be filled at once, whatever the limit.
+// Slots returns how many of a ring's slots are useful under the limits, at least two. More
+// slots would be filled immediately, regardless of the limit.
 func (ls Limits) Slots(slots, chunkBytes int) int {
 	for _, l := range ls {
 		slots = int(min(int64(slots), max(2, l.bytesPerSecond/int64(max(chunkBytes, 1)))))

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// pass lets chunks through until the time is over and counts their bytes.
+// pass passes chunks until ctx ends, and counts their bytes.
 func pass(ctx context.Context, ls Limits, chunk int64, passed *atomic.Int64) {
 	for ls.Wait(ctx, chunk, nil) == nil {
 		passed.Add(chunk)
 	}
 }
 
-// What passes in 2 s is the rate's, within a tenth, however large the chunks
-// are and however many ask.
+// In 2 s the bytes that pass match the rate, within a tenth, however large the chunks are
+// and however many users there are.
 func TestLimiterIsAccurate(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -51,8 +51,8 @@ func TestLimiterIsAccurate(t *testing.T) {
 	}
 }
 
-// A user that goes on later than it may, as where a sleep is longer than asked for, loses
-// no time within the slack, and beyond it just what is more. It never gains any.
+// A user that continues later than it may, for example after a sleep that was too long,
+// loses no time within the slack, and beyond it exactly the excess. It never gains any.
 func TestLimiterOfLateUsers(t *testing.T) {
 	const rate, chunk, slack = 8 << 20, 8 << 10, 20 * time.Millisecond
 	for _, late := range []time.Duration{slack / 4, slack, 5 * slack} {
@@ -81,7 +81,7 @@ func TestLimiterOfLateUsers(t *testing.T) {
 	}
 }
 
-// On a real clock, too, no more passes than may, and a busy machine may let less pass.
+// On a real clock, too, no more passes than allowed; on a busy machine it may be less.
 func TestLimiterOnARealClock(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
@@ -94,15 +94,15 @@ func TestLimiterOnARealClock(t *testing.T) {
 	}
 }
 
-// Two sessions share a limit alike, also where one has many workers with large
-// chunks, and one of them has a lower limit of its own.
+// Two sessions share a limit equally, even if one has many workers with large chunks, and
+// if one of them has a lower limit of its own.
 func TestLimiterStarvesNobody(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
 		own       int64 // limit of the second session
 		low, high float64
 	}{
-		{"shared", 0, 0.08, 0.2},    // one asker of nine: a ninth
+		{"shared", 0, 0.08, 0.2},    // one user of nine: a ninth
 		{"own", 1 << 20, 0.02, 0.1}, // no more than its own
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestLimiterStarvesNobody(t *testing.T) {
 	}
 }
 
-// What was not used is not caught up with.
+// Unused time is not made up for.
 func TestLimiterSavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ls := Of(New(1 << 20))

@@ -13,43 +13,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Device is the part of a ring that is in GPU memory: the payload slots, and all that
-// brings bytes into and out of them. Where the rail's device does not reach these
-// slots, the ring also has payload slots in host memory. These are pinned for both
-// devices, and chunks pass from one kind of slot to the other.
+// Device is the part of a ring that is in GPU memory: the payload slots, and everything
+// that moves bytes into and out of them. If the rail's device cannot access these slots,
+// the ring also has payload slots in host memory, which are pinned for both devices, and
+// chunks are copied from one kind of slot to the other.
 type Device struct {
 	gpu    *gpu.Context
-	Slots  *gpu.Memory // without padding: slot i begins at i*SlotBytes
+	Slots  *gpu.Memory // without padding: slot i is at i*SlotBytes
 	pinned *gpu.Pinned // the host's payload slots
 	memory wire.Memory
-	path   gpu.PathClass // to the rail's device; 0 where that device is in software
-	// Workers, and a sink's Gatherers, have all that they need before the peer is told of this
-	// ring. A refusal of the GPU is thus known while host memory can still take its place.
+	path   gpu.PathClass // to the rail's device; 0 for a software device
+	// Workers, and a sink's Gatherers, have everything that they need before this ring is
+	// announced to the peer. So an error of the GPU is known while host memory can still
+	// be used instead.
 	Workers, Gatherers []*Worker
-	// Digests has the GPU digest what the Gatherers have, in launches that it shares with all
-	// other sinks on that GPU. It is nil at a source, and where the processor digests.
+	// Digests lets the GPU digest the Gatherers' chunks, in launches that are shared with
+	// all other sinks on that GPU. It is nil at a source, and if the processor digests.
 	Digests *gpu.Submitter
-	// Batch is how many chunks a source's worker, or a Gatherer, takes at once, at most.
+	// Batch is the maximum number of chunks that a source's worker, or a Gatherer, takes
+	// at a time.
 	Batch int
-	// Private holds copies of slots that the peer can still write to, each where its slot is,
-	// where a manifest says, or will say, what arrived. The bytes written are then the bytes
-	// hashed. It is nil where no copies are needed.
+	// Private holds copies of slots that the peer can still write to, each at the offset
+	// of its slot, if the copy uses or makes a manifest. Then the bytes written are the
+	// bytes hashed. It is nil if no copies are needed.
 	Private *gpu.Memory
-	// page is host memory for trials and flushes. pageMR is its registration. loop is
-	// the connection that they run over; nil where the ring is staged.
+	// page is host memory for probes and flushes. pageMR is its registration. loop is the
+	// connection used for them; nil if the ring is staged.
 	page   []byte
 	pageMR rdma.MR
 	loop   *loopback
 }
 
-// Direct reports whether the rail's device reaches the slots.
+// Direct reports whether the rail's device accesses the slots directly.
 func (d *Device) Direct() bool { return d != nil && d.memory.Rung.Direct() }
 
-// lost reports whether the GPU has memory that nobody can give back.
+// lost reports whether the GPU has memory that can no longer be freed.
 func (d *Device) lost() bool { return d != nil && d.gpu.Lost() != nil }
 
-// openDevice takes the GPU that the placement asks for, or the one nearest to the
-// rail's device.
+// openDevice opens the GPU that the placement requests, or the one nearest to the rail's
+// device.
 func (p *placer) openDevice(ctx context.Context) (*Device, error) {
 	if p.GPUs == nil {
 		return nil, fmt.Errorf("%w: this end lends no GPU memory", rdma.ErrUnsupported)
@@ -58,7 +60,7 @@ func (p *placer) openDevice(ctx context.Context) (*Device, error) {
 	if err != nil {
 		return nil, unsupported(err)
 	}
-	// Devices report the loss too, but each in words of its own.
+	// Devices report the loss too, but each with its own text.
 	if err := driver.Lost(); err != nil {
 		return nil, unsupported(err)
 	}
@@ -90,10 +92,11 @@ func (p *placer) openDevice(ctx context.Context) (*Device, error) {
 	return r, nil
 }
 
-// leastComputeMajor is the compute capability that the kernels are compiled for.
+// leastComputeMajor is the minimum compute capability for the kernels.
 const leastComputeMajor = 7
 
-// firstProblem is why the first unusable GPU cannot be used, as the end of a sentence.
+// firstProblem returns why the first unusable GPU cannot be used, as the end of a
+// sentence.
 func firstProblem(devices []gpu.Device) string {
 	for _, d := range devices {
 		if d.Problem != "" {
@@ -103,8 +106,8 @@ func firstProblem(devices []gpu.Device) string {
 	return ""
 }
 
-// unsupported turns gpu.ErrUnsupported into rdma.ErrUnsupported, which callers of the
-// engine know.
+// unsupported converts gpu.ErrUnsupported to rdma.ErrUnsupported, which callers of the
+// engine check for.
 func unsupported(err error) error {
 	if errors.Is(err, gpu.ErrUnsupported) {
 		return fmt.Errorf("%w: %w", rdma.ErrUnsupported, err)
@@ -112,7 +115,7 @@ func unsupported(err error) error {
 	return err
 }
 
-// alloc takes device memory for the slots.
+// alloc allocates device memory for the slots.
 func (d *Device) alloc(slots, slotBytes int) (err error) {
 	if d.Slots, err = d.gpu.Alloc(slots * slotBytes); err != nil {
 		return fmt.Errorf("allocate a ring of %d slots of %d bytes: %w", slots, slotBytes, unsupported(err))
@@ -120,7 +123,7 @@ func (d *Device) alloc(slots, slotBytes int) (err error) {
 	return nil
 }
 
-// region is the slots, as a rung registers them.
+// region returns the slots as the memory path registers them.
 func (d *Device) region(rung wire.Rung) (rdma.Region, error) {
 	if err := d.Slots.Registrable(); err != nil {
 		return rdma.Region{}, err
@@ -137,22 +140,22 @@ func (d *Device) region(rung wire.Rung) (rdma.Region, error) {
 	return r, nil
 }
 
-// needsFlush is the rule of NCCL. Up to compute capability 8, a completion does not
-// mean that the GPU sees the data. From 9 on it does, except where a coherent link
-// joins the GPU to the processor, because the data does not take that link. A driver
-// that says that nothing orders such writes is believed.
+// needsFlush implements NCCL's rule. Up to compute capability 8, a completion does not
+// mean that the GPU sees the data. From 9 on it does, unless a coherent link connects the
+// GPU to the processor, because the data does not travel over that link. If the driver
+// reports that such writes are not ordered, they are flushed.
 func needsFlush(d gpu.Device) bool {
 	return d.ComputeMajor < 9 || d.C2C || d.WritesOrdering == 0
 }
 
-// close gives back the device memory. The caller has closed its registrations. Closing again
+// close frees the device memory. The caller has closed its registrations. Closing again
 // does nothing.
 func (d *Device) close() error {
 	if d == nil {
 		return nil
 	}
 	var errs []error
-	// What one still does may be with the memory of another.
+	// One worker's remaining operations may use another's memory.
 	workers := slices.Concat(d.Gatherers, d.Workers)
 	for _, w := range workers {
 		errs = append(errs, w.drain())
@@ -183,10 +186,9 @@ func (d *Device) close() error {
 	return errors.Join(append(errs, d.gpu.Close())...)
 }
 
-// Flush makes visible to the GPU what the rail's device wrote before. The last of it
-// ends storedBytes behind the beginning of that slot; storedBytes is at least 1. A read
-// through the same device pushes the writes before it (PCI Express ordering; NCCL does
-// the same).
+// Flush makes earlier writes of the rail's device visible to the GPU. The last of them
+// ends storedBytes after the start of the slot; storedBytes is at least 1. A read through
+// the same device pushes the writes before it (PCI Express ordering; NCCL does the same).
 func (r *Ring) Flush(ctx context.Context, slot, storedBytes int) error {
 	d := r.Device
 	if d.memory.Flush == wire.FlushNone {

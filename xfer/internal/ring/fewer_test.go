@@ -12,7 +12,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// narrow is a rail that registers at most so many bytes at once, and in all.
+// narrow is a rail that limits the bytes of one registration, and of all together.
 type narrow struct {
 	rdma.Rail
 	once, all int
@@ -42,9 +42,9 @@ func (m narrowMR) Close() error {
 	return m.MR.Close()
 }
 
-// A ring that the device refuses is made smaller, down to 2 slots, if the limit on locked
-// memory is the reason or the session wants a ring of any size. What was registered of a
-// larger one does not stay so.
+// If the device refuses a ring, a smaller one is made, down to 2 slots, if the limit on
+// locked memory is the reason or the session accepts a ring of any size. Partial
+// registrations of a larger one are undone.
 func TestRefusedRings(t *testing.T) {
 	many := 100 * testSlotBytes
 	for name, c := range map[string]struct {

@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// trialTime bounds the trial of one rung.
+// trialTime is the timeout for the probe of one memory path.
 const trialTime = 5 * time.Second
 
-// climb tries the rungs, best first.
+// climb tries the memory paths, best first.
 func (p *placer) climb(ctx context.Context, r *Ring) error {
 	d, slots := r.Device, r.Slots
 	why, rung, err := p.directRung(ctx, r)
@@ -46,14 +46,14 @@ func (p *placer) climb(ctx context.Context, r *Ring) error {
 	return nil
 }
 
-// mostDirectPath is the longest path between a GPU and a device by which the device is to reach
-// the GPU's memory, as NCCL_NET_GDR_LEVEL is by default. Beyond it the processor's host bridge
-// forwards the traffic: on many machines slowly.
+// mostDirectPath is the longest path between a GPU and a device over which the device may
+// access the GPU's memory directly, like the default of NCCL_NET_GDR_LEVEL. Beyond it the
+// processor's host bridge forwards the traffic, which is slow on many machines.
 const mostDirectPath = gpu.PXB
 
-// directRung takes the best rung by which the rail's device reaches the slots, or
-// wire.RungStaged where no rung does. why holds what people should know of that rung
-// and of each better one.
+// directRung finds the best memory path by which the rail's device can access the slots
+// directly, or wire.RungStaged if there is none. why explains that path and the rejection
+// of each better one.
 func (p *placer) directRung(ctx context.Context, r *Ring) (why []string, took wire.Rung, err error) {
 	if p.Touched != nil {
 		return []string{p.Touched.Error()}, wire.RungStaged, nil
@@ -84,11 +84,11 @@ func (p *placer) directRung(ctx context.Context, r *Ring) (why []string, took wi
 	return why, wire.RungStaged, nil
 }
 
-// errTrial says that a registration succeeded but its trial failed.
+// errTrial means that a registration succeeded but its probe failed.
 var errTrial = errors.New("trial")
 
-// reasonOf is the part of a rung's error that matters. For a refused registration it
-// leaves out the call and the device, because the rung tells both.
+// reasonOf returns the relevant part of a memory path's error. For a refused registration
+// it omits the call and the device, which the caller reports.
 func reasonOf(err error) string {
 	var op *rdma.OpError
 	if errors.As(err, &op) && op.Status != "" && !errors.Is(err, errTrial) {
@@ -97,8 +97,8 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// try registers the slots by one rung, and sends bytes into or out of them over the
-// rail's connection to itself. Where it fails, it leaves nothing behind.
+// try registers the slots by one memory path, and transfers bytes into or out of them over
+// the rail's connection to itself. If it fails, it undoes everything.
 func (p *placer) try(ctx context.Context, r *Ring, rung wire.Rung) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, trialTime, fmt.Errorf("the trial did not end within %v", trialTime))
 	defer cancel()
@@ -109,12 +109,12 @@ func (p *placer) try(ctx context.Context, r *Ring, rung wire.Rung) (err error) {
 	}
 	access, incoming := p.Access, p.Access&rdma.RemoteWrite != 0
 	if incoming {
-		// The flush reads from the slots.
+		// A flush reads from the slots.
 		access |= rdma.RemoteRead
 	}
 	mr, err := p.rail.Register(region, access|rdma.Unordered)
 	if rung == wire.RungDMABuf {
-		// The registration holds the memory without the dma-buf.
+		// The registration keeps the memory without the dma-buf.
 		err = errors.Join(err, d.Slots.CloseDMABuf())
 	}
 	r.PayloadMR = mr
@@ -145,8 +145,8 @@ func (p *placer) try(ctx context.Context, r *Ring, rung wire.Rung) (err error) {
 	return nil
 }
 
-// dropRung undoes the trial of a rung. It closes the connection first, because the
-// connection could reach the slots.
+// dropRung undoes try. It closes the connection first, because the connection could access
+// the slots.
 func (r *Ring) dropRung() error {
 	var errs []error
 	if l := r.Device.loop; l != nil {
@@ -159,7 +159,7 @@ func (r *Ring) dropRung() error {
 	return errors.Join(errs...)
 }
 
-// openPage maps and registers the host memory for trials and flushes, once.
+// openPage maps and registers the host memory for probes and flushes, once.
 func (d *Device) openPage(rail rdma.Rail) (err error) {
 	if d.pageMR != nil {
 		return nil
@@ -173,13 +173,13 @@ func (d *Device) openPage(rail rdma.Rail) (err error) {
 	return err
 }
 
-// trialBytes is how much a trial moves at each end of the ring.
+// trialBytes is how much a probe transfers at each end of the ring.
 const trialBytes = 4096
 
-// eachEnd calls try for the first and the last trialBytes of the slots. sent holds
-// random bytes that no earlier trial has left anywhere. got and read are cleared memory
-// behind sent on the page, where the bytes come back: in got by the GPU's copy or the
-// device's Write, in read by the device's Read.
+// eachEnd calls try for the first and the last trialBytes of the slots. sent holds new
+// random bytes. got and read are cleared memory after sent on the page, into which the
+// bytes are returned: got by the GPU's copy or the device's Write, read by the device's
+// Read.
 func (d *Device) eachEnd(try func(stream *gpu.Stream, at int, sent, got, read []byte) error) (err error) {
 	stream, err := d.gpu.NewStream()
 	if err != nil {
@@ -199,13 +199,13 @@ func (d *Device) eachEnd(try func(stream *gpu.Stream, at int, sent, got, read []
 	return nil
 }
 
-// readBack has the rail's device read trialBytes into the last third of the page.
+// readBack makes the rail's device read trialBytes into the last third of the page.
 func (d *Device) readBack(ctx context.Context, from uint64, key uint32) error {
 	return d.loop.do(ctx, rdma.WR{Op: rdma.OpRead, Local: d.pageMR, Offset: 2 * trialBytes, Len: trialBytes, RemoteAddr: from, RKey: key})
 }
 
-// tryIncoming lets the rail's device write both ends of the slots. It reads them back
-// by the GPU's copies and by the device.
+// tryIncoming makes the rail's device write both ends of the slots. It reads them back by
+// the GPU's copies and by the device.
 func (d *Device) tryIncoming(ctx context.Context, r *Ring) error {
 	return d.eachEnd(func(stream *gpu.Stream, at int, sent, got, read []byte) error {
 		remote, key := r.PayloadMR.Addr()+uint64(at), r.PayloadMR.RKey()
@@ -228,8 +228,8 @@ func (d *Device) tryIncoming(ctx context.Context, r *Ring) error {
 	})
 }
 
-// tryOutgoing fills both ends of the slots by the GPU's copies and lets the
-// rail's device send them.
+// tryOutgoing fills both ends of the slots by the GPU's copies and makes the rail's device
+// send them.
 func (d *Device) tryOutgoing(ctx context.Context, r *Ring) error {
 	return d.eachEnd(func(stream *gpu.Stream, at int, sent, got, _ []byte) error {
 		if err := errors.Join(stream.ToDevice(d.Slots, at, sent), stream.Wait()); err != nil {
@@ -251,7 +251,7 @@ func (d *Device) tryOutgoing(ctx context.Context, r *Ring) error {
 	})
 }
 
-// errNotDirect is the refusal where GPUDirect is required and no rung gives it.
+// errNotDirect is the error if GPUDirect is required and no memory path provides it.
 func errNotDirect(m *wire.Memory) error {
 	return fmt.Errorf("gpudirect is required: %w: %s: %s", rdma.ErrUnsupported, m, m.Why)
 }

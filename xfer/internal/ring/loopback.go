@@ -11,17 +11,17 @@ import (
 	"gdrcp/rdma"
 )
 
-// loopback is a rail's connection to itself. Trials of a registration use it, and
-// flushes, which push what the device has written out to a GPU's memory. It carries out
-// one operation at a time. The rail's poller finds the completions.
+// loopback is a rail's connection to itself. It is used by probes of a registration, and
+// by flushes, which push the device's writes to a GPU's memory. It executes one operation
+// at a time. The rail's poller receives the completions.
 type loopback struct {
 	conn rdma.Conn
 	mu   sync.Mutex
-	id   atomic.Uint64 // the operation under way
-	over chan error    // how that operation ended
+	id   atomic.Uint64 // the current operation
+	over chan error    // the result of that operation
 }
 
-// done takes a completion that the poller found on the loopback connection.
+// done handles a completion that the poller received on the loopback connection.
 func (l *loopback) done(c *rdma.Completion) {
 	switch c.Kind {
 	case rdma.Done:
@@ -40,7 +40,7 @@ func (l *loopback) finish(err error) {
 	}
 }
 
-// do carries out one work request and waits for its end.
+// do executes one work request and waits for its completion.
 func (l *loopback) do(ctx context.Context, wr rdma.WR) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,15 +56,15 @@ func (l *loopback) do(ctx context.Context, wr rdma.WR) error {
 	}
 }
 
-// Loopbacks are the connections of one rail to itself. Closed ones stay in the list,
-// because the poller may still hold completions of them. The zero value has none.
+// Loopbacks are the connections of one rail to itself. Closed ones remain in the list,
+// because the poller may still have completions of them. The zero value has none.
 type Loopbacks struct {
-	mu  sync.Mutex // held by callers that add
+	mu  sync.Mutex // held while one is added
 	all atomic.Pointer[[]*loopback]
 }
 
-// open connects the rail to itself. Close closes the connection; the caller may close
-// it before.
+// open connects the rail to itself. Close closes the connection; the caller may close it
+// earlier.
 func (ls *Loopbacks) open(ctx context.Context, rail rdma.Rail) (*loopback, error) {
 	conn, err := rail.Loopback(ctx)
 	if err != nil {
@@ -94,11 +94,11 @@ func (ls *Loopbacks) find(conn rdma.Conn) *loopback {
 	return nil
 }
 
-// Has reports whether a connection is one of the rail to itself.
+// Has reports whether conn is a connection of the rail to itself.
 func (ls *Loopbacks) Has(conn rdma.Conn) bool { return ls.find(conn) != nil }
 
-// Done takes a completion that the rail's poller found, if it is of a loopback
-// connection. It reports whether it was. It does not block.
+// Done handles a completion that the rail's poller received, if it belongs to a loopback
+// connection, and reports whether it does. It does not block.
 func (ls *Loopbacks) Done(c *rdma.Completion) bool {
 	l := ls.find(c.Conn)
 	if l != nil {
@@ -107,8 +107,8 @@ func (ls *Loopbacks) Done(c *rdma.Completion) bool {
 	return l != nil
 }
 
-// Close closes them all. Call it after the rail's other connections are closed and
-// before the memory that the loopbacks reach is unmapped.
+// Close closes them all. Call it after the rail's other connections are closed and before
+// the memory that the loopbacks access is unmapped.
 func (ls *Loopbacks) Close() error {
 	var errs []error
 	for _, l := range ls.list() {

@@ -11,8 +11,8 @@ import (
 	"gdrcp/rdma"
 )
 
-// Who carries something out over a rail's connection to itself waits for its end, for
-// that of the connection, or for its own.
+// An operation over a rail's connection to itself returns when it completes, when the
+// connection ends, or when its context ends.
 func TestLoopbacks(t *testing.T) {
 	var loops Loopbacks
 	rail := openRail(t, &loops)
@@ -44,7 +44,7 @@ func TestLoopbacks(t *testing.T) {
 	stopped := errors.New("stopped")
 	ctx, stop := context.WithCancelCause(t.Context())
 	stop(stopped)
-	// The completion may be there first.
+	// The completion may arrive first.
 	for err = nil; err == nil; {
 		err = l.do(ctx, read)
 	}

@@ -35,8 +35,8 @@ func withFakeCUDA(m *testing.M) int {
 	return m.Run()
 }
 
-// lend is a getter of a driver with the fake's GPUs, closed when the test ends. What
-// leaks then ends the test program.
+// lend returns a getter of a driver with the fake's GPUs, which is closed when the test
+// ends. A leak then ends the test program.
 func lend(t *testing.T, words ...string) GPUs {
 	t.Helper()
 	gputest.Use(t, words...)
@@ -55,8 +55,7 @@ func lend(t *testing.T, words ...string) GPUs {
 	})
 }
 
-// reaching is a rail of a device that reaches the memory of the fake's GPUs in the
-// mode peermem.
+// reaching is a rail whose device can access the fake's GPU memory in the mode peermem.
 type reaching struct{ rdma.Rail }
 
 func (r reaching) Device() rdma.Device {
@@ -75,8 +74,8 @@ func (r reaching) Register(what rdma.Region, access rdma.Access) (rdma.MR, error
 	return r.Rail.Register(what, access)
 }
 
-// openRail opens a rail over TCP. Its completions go to the loopbacks until the test
-// ends, which closes those, and then the rail.
+// openRail opens a rail over TCP. Its completions are passed to the loopbacks until the
+// test ends, when those are closed, and then the rail.
 func openRail(t *testing.T, loops *Loopbacks) rdma.Rail {
 	t.Helper()
 	rail, err := tcp.New().Open("tcp", rdma.RailConfig{
@@ -112,7 +111,7 @@ func openRail(t *testing.T, loops *Loopbacks) rdma.Rail {
 	return rail
 }
 
-// placed is Place with connections of its own, whose ring is closed with the test.
+// placed calls Place with its own Loopbacks, and closes the ring when the test ends.
 func placed(t *testing.T, wrap func(rdma.Rail) rdma.Rail, c Config) (*Ring, error) {
 	t.Helper()
 	c.Loops = &Loopbacks{}

@@ -13,7 +13,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// onNode is a rail whose device is on a NUMA node.
+// onNode is a rail whose device is on the given NUMA node.
 type onNode struct {
 	rdma.Rail
 	node int
@@ -25,7 +25,7 @@ func (r onNode) Device() rdma.Device {
 	return d
 }
 
-// All of a ring is on the node of its device, payload and headers.
+// All memory of a ring, payload and headers, is on the node of its device.
 func TestRingIsNearTheDevice(t *testing.T) {
 	if _, err := os.Stat("/sys/devices/system/node/node1"); err != nil {
 		t.Skip("this machine has one node: run tests/bed/run-tests ./xfer/internal/ring, whose guest has two")
@@ -50,7 +50,7 @@ func TestRingIsNearTheDevice(t *testing.T) {
 	}
 }
 
-// A ring for devices on two nodes is on both, slot by slot.
+// A ring for devices on two nodes is spread over both, slot by slot.
 func TestSpreadRingIsOnBothNodes(t *testing.T) {
 	first, second := numa.Of("/sys", 0), numa.Of("/sys", 1)
 	if first == nil || second == nil {

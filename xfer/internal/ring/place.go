@@ -11,38 +11,40 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Config is what a ring is to be, and what Place needs to make it.
+// Config describes a ring, and has what Place needs to make it.
 type Config struct {
 	Slots     int // at least 1
 	SlotBytes int // of payload in a slot
-	PadBytes  int // of room behind each slot, in host memory
-	// Access is what the peer may do to the slots. The peer writes to a sink's ring
-	// (rdma.RemoteWrite). Nobody writes to a source's.
+	PadBytes  int // of padding after each slot, in host memory
+	// Access is the peer's rights to the slots. The peer writes to a sink's ring
+	// (rdma.RemoteWrite), and has no access to a source's.
 	Access    rdma.Access
 	Placement Placement
-	// GPUs opens the GPU driver for the ring; nil where no GPU is lent.
+	// GPUs opens the GPU driver for the ring; nil if no GPU may be used.
 	GPUs GPUs
-	// Sysfs is where the kernel tells of PCI devices, normally /sys.
+	// Sysfs is the directory in which the kernel shows PCI devices, normally /sys.
 	Sysfs string
-	// Shares has the slots on several nodes, where the devices of several rails are. It is for
-	// a ring in host memory. With less than two, the slots are on the node of the rail's device.
+	// Shares spreads the slots over several nodes, those of the devices of several rails.
+	// It is for a ring in host memory. With fewer than two, the slots are on the node of
+	// the rail's device.
 	Shares []Share
-	// Touched is why the processor has to touch every chunk; nil where it need not.
-	// Where Touched is set, the device must not reach GPU memory by itself, and the GPU
-	// does not digest.
+	// Touched is the reason why the processor must access every chunk; nil if it need not.
+	// If Touched is set, the device must not access GPU memory directly, and the GPU does
+	// not digest.
 	Touched error
-	// CopySlots says that slots in GPU memory that the peer can write to are copied
-	// before they are digested. That needs as much of the GPU's memory again.
+	// CopySlots means that slots in GPU memory that the peer can write to are copied
+	// before they are digested. This doubles the GPU memory needed.
 	CopySlots bool
-	// Workers is how many goroutines fill or drain the slots, at least 1. In GPU memory
-	// MaxDeviceWorkers at most fill them, and twice as many drain them.
+	// Workers is the number of goroutines that fill or drain the slots, at least 1. In GPU
+	// memory at most MaxDeviceWorkers fill them, and twice as many drain them.
 	Workers int
-	// Shrinks makes a smaller ring in host memory if the device refuses one of Slots. It is
-	// always done if the limit on locked memory is the reason: every device is subject to it.
+	// Shrinks allows a smaller ring in host memory if the device refuses one of Slots. It
+	// is always allowed if the limit on locked memory is the reason, to which every device
+	// is subject.
 	Shrinks bool
-	// Loops gets the rail's connections to itself, which trials and flushes use. It may
-	// be nil for a ring in host memory. The goroutine that polls the rail hands its
-	// completions to Loops.Done, while Place runs and as long as the ring is flushed.
+	// Loops receives the rail's connections to itself, which probes and flushes use. It
+	// may be nil for a ring in host memory. The goroutine that polls the rail must pass
+	// its completions to Loops.Done, while Place runs and as long as the ring is flushed.
 	Loops *Loopbacks
 }
 
@@ -52,17 +54,17 @@ type placer struct {
 	rail rdma.Rail
 }
 
-// Place makes a ring where the placement says, and registers it at the rail. Of the
-// ways to reach GPU memory it takes the best that works. It finds that way by trial,
-// because drivers claim what the platform then does not do. Where any GPU will do and
-// none works, the ring is in host memory, and its Memory says why.
+// Place makes a ring in the requested place, and registers it with the rail. Of the paths
+// to GPU memory it selects the best one that works. It probes each, because drivers claim
+// support that the platform does not provide. If any GPU is acceptable and none works, the
+// ring is in host memory, and its Memory has the reason.
 //
-// Place blocks while memory is mapped and registered and while rungs are tried. The end
-// of ctx ends that, except for calls that the kernel and the driver do not let anyone
-// cancel. The ring is never nil. The caller closes it in every case, also when it comes
-// half made beside an error. Before that, the caller closes the connections by which a
-// peer could reach the ring, and those of Loops. The error is rdma.ErrUnsupported where
-// this end does not have what the placement asks for.
+// Place blocks while memory is mapped and registered and while memory paths are probed. It
+// stops when ctx ends, except during calls of the kernel and the driver that cannot be
+// cancelled. The ring is never nil. The caller closes it in every case, even if it is
+// incomplete because of an error. First the caller closes the connections by which a peer
+// could access the ring, and those of Loops. The error is rdma.ErrUnsupported if this end
+// cannot satisfy the placement.
 func Place(ctx context.Context, rail rdma.Rail, c Config) (*Ring, error) {
 	p := &placer{c, rail}
 	if p.Placement.GPU == wire.GPUOff {
@@ -84,12 +86,12 @@ func Place(ctx context.Context, rail rdma.Rail, c Config) (*Ring, error) {
 	return p.makeInHost(wire.HostMemory(withHint(err)))
 }
 
-// leastSlots is the fewest slots of a ring that shrinks: one that travels, and one that is
-// filled meanwhile.
+// leastSlots is the minimum number of slots of a ring that shrinks: one that is being
+// sent, and one that is filled meanwhile.
 const leastSlots = 2
 
-// makeInHost makes the ring in host memory: half as large after each refusal, if it may be
-// smaller. Like that of Place, the ring is never nil.
+// makeInHost makes the ring in host memory. After each refusal it retries with half the
+// slots, if the ring may be smaller. As with Place, the ring is never nil.
 func (p *placer) makeInHost(m wire.Memory) (*Ring, error) {
 	var refused error
 	for {
@@ -111,13 +113,13 @@ func (p *placer) makeInHost(m wire.Memory) (*Ring, error) {
 	}
 }
 
-// gpuWillNotDo reports whether host memory can stand in: no GPU fits, or the driver
-// refused a call.
+// gpuWillNotDo reports whether host memory may be used instead: no GPU is suitable, or the
+// driver refused a call.
 func gpuWillNotDo(err error) bool {
 	return errors.Is(err, rdma.ErrUnsupported) || errors.As(err, new(*gpu.Error))
 }
 
-// withHint is the text of an error and, where there is one, its hint.
+// withHint returns the text of an error with its hint, if it has one.
 func withHint(err error) string {
 	var refused *gpu.Error
 	if errors.As(err, &refused) && refused.Hint() != "" {
@@ -126,7 +128,7 @@ func withHint(err error) string {
 	return err.Error()
 }
 
-// emptyRing is a ring without memory yet.
+// emptyRing returns a ring without memory yet.
 func (p *placer) emptyRing() *Ring {
 	var parts []part
 	if p.Placement.GPU == wire.GPUOff {
@@ -138,7 +140,7 @@ func (p *placer) emptyRing() *Ring {
 	}
 }
 
-// placeOnGPU makes a ring in GPU memory. After an error the caller closes the half-made
+// placeOnGPU makes a ring in GPU memory. After an error the caller closes the incomplete
 // ring.
 func (p *placer) placeOnGPU(ctx context.Context, r *Ring) (err error) {
 	if r.Device, err = p.openDevice(ctx); err != nil {

@@ -21,7 +21,7 @@ const testSlotBytes = 256 << 10
 
 func reach(r rdma.Rail) rdma.Rail { return reaching{r} }
 
-// sinkConfig is a ring that a peer writes to, sourceConfig one that it does not.
+// sinkConfig configures a ring that a peer writes to, sourceConfig one that it does not.
 func sinkConfig(p Placement, gpus GPUs) Config {
 	return Config{
 		Slots: 16, SlotBytes: testSlotBytes, Access: rdma.LocalWrite | rdma.RemoteWrite,
@@ -37,8 +37,8 @@ func sourceConfig(p Placement, gpus GPUs) Config {
 
 var firstGPU = Placement{GPU: wire.GPUFirst}
 
-// A ring in host memory has its slots one behind the other, with the padding between,
-// and says where they are.
+// A ring in host memory has its slots one after another, separated by padding, and reports
+// where they are.
 func TestPlaceInHostMemory(t *testing.T) {
 	r, err := placed(t, nil, Config{Slots: 3, SlotBytes: 8192, PadBytes: 4096, Access: rdma.LocalRead})
 	if err != nil {
@@ -65,13 +65,14 @@ func TestPlaceInHostMemory(t *testing.T) {
 	}
 }
 
-// Where a device reaches no GPU memory, host memory stands between; where it does, the
-// GPU's is registered. Either way the ring says how, and has workers for it.
+// If a device cannot access GPU memory, chunks are staged in host memory; if it can, the
+// GPU's memory is registered. Either way the ring reports the memory path, and has workers
+// for it.
 func TestPlaceInGPUMemory(t *testing.T) {
 	touched := errors.New("chunks are touched")
 	for name, tc := range map[string]struct {
 		wrap    func(rdma.Rail) rdma.Rail
-		refuses string // of the driver
+		refuses string // call that the driver refuses
 		touched error
 		rung    wire.Rung
 		why     string
@@ -105,8 +106,8 @@ func TestPlaceInGPUMemory(t *testing.T) {
 	}
 }
 
-// A GPU that has no memory for another number of slots is asked again: a ring never takes
-// memory for its own that is not there.
+// If the GPU has no memory for another number of slots, resize can be called again: the
+// ring never refers to memory that does not exist.
 func TestResizeThatFails(t *testing.T) {
 	c := sinkConfig(firstGPU, lend(t, "memory=64"))
 	c.Touched = errors.New("chunks are touched")
@@ -124,8 +125,8 @@ func TestResizeThatFails(t *testing.T) {
 	}
 }
 
-// checkWorkers holds what the workers of a source's ring of 16 slots have against what they
-// need.
+// checkWorkers compares what the workers of a source's ring of 16 slots have with what
+// they need.
 func checkWorkers(t *testing.T, r *Ring, digests bool) {
 	t.Helper()
 	d := r.Device
@@ -135,7 +136,7 @@ func checkWorkers(t *testing.T, r *Ring, digests bool) {
 	checkBounces(t, d, digests)
 }
 
-// checkGatherer does so for a sink's ring.
+// checkGatherer does the same for a sink's ring.
 func checkGatherer(t *testing.T, r *Ring, digests, private bool) {
 	t.Helper()
 	d := r.Device
@@ -175,7 +176,7 @@ func checkBounces(t *testing.T, d *Device, digests bool) {
 	}
 }
 
-// A batch is a quarter of the ring, of which there are two, and no more than 64 MiB.
+// A batch is a quarter of the ring, because there are two, and at most 64 MiB.
 func TestGatheredBatch(t *testing.T) {
 	for _, c := range []struct{ slots, slotBytes, want int }{
 		{1, 1 << 20, 1}, {3, 1 << 20, 1}, {16, 1 << 20, 4}, {256, 1 << 20, 64}, {256, 4 << 20, 16}, {16, 64 << 20, 1}, {256, 64 << 10, 64},
@@ -186,12 +187,12 @@ func TestGatheredBatch(t *testing.T) {
 	}
 }
 
-// Who wants any GPU gets host memory where none will do, and reads why; who wants one,
-// or GPUDirect, is refused.
+// If any GPU is acceptable, host memory is used if none is suitable, and the reason
+// reported; if a certain GPU, or GPUDirect, is required, the result is an error.
 func TestPlaceWithoutSuchAGPU(t *testing.T) {
 	anyGPU := Placement{GPU: wire.GPUAuto}
 	for name, tc := range map[string]struct {
-		words       []string // nil: no GPU is lent
+		words       []string // nil: no GPU may be used
 		place       Placement
 		host        bool
 		unsupported bool
@@ -226,8 +227,8 @@ func TestPlaceWithoutSuchAGPU(t *testing.T) {
 	}
 }
 
-// What a device wrote is pushed out to the GPU where the GPU's kind needs it, or where
-// that is asked for, and then only.
+// Writes of a device are flushed to the GPU if the type of GPU requires it, or on request,
+// and not otherwise.
 func TestFlush(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cc     string
@@ -259,8 +260,8 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// window is a rail that reaches so many bytes of a GPU's memory by nvidia-peermem, and refuses
-// more as the kernel does then.
+// window is a rail that can access a limited number of bytes of a GPU's memory through
+// nvidia-peermem, and refuses more with the kernel's error.
 type window struct {
 	reaching
 	bytes int
@@ -273,8 +274,8 @@ func (r window) Register(what rdma.Region, access rdma.Access) (rdma.MR, error) 
 	return r.reaching.Register(what, access)
 }
 
-// A full window is met by fewer slots also where nvidia-peermem cannot say so; without that
-// module its refusal means what it says.
+// If the window is full fewer slots are tried, even with nvidia-peermem, which cannot
+// report the reason; without that module its refusal is final.
 func TestPeermemWindow(t *testing.T) {
 	for _, module := range []string{"nvidia_peermem", "nv_peer_mem", "other"} {
 		t.Run(module, func(t *testing.T) {
@@ -298,8 +299,8 @@ func TestPeermemWindow(t *testing.T) {
 	}
 }
 
-// A ring is closed again by whoever holds it after an error. By then others have mapped memory
-// where its bounce buffers lay.
+// After an error a ring may be closed twice. By then others may have mapped memory at the
+// addresses of its bounce buffers.
 func TestRingClosedTwice(t *testing.T) {
 	c := sinkConfig(firstGPU, lend(t))
 	r, err := placed(t, nil, c)

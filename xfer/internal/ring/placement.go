@@ -7,27 +7,26 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// GPUs opens the GPU driver. After the first time it is cheap and gives the same
-// result. Nil stands for a program that lends no GPU memory.
+// GPUs opens the GPU driver. Later calls are cheap and return the same result. Nil means
+// that no GPU memory may be used.
 type GPUs func() (*gpu.Driver, error)
 
-// Placement is where an end is asked to have its slots.
+// Placement is the requested location of an end's slots.
 type Placement struct {
 	GPU wire.GPUWish
-	// GPUName is what gpu.Find takes. It is set where GPU is wire.GPUNamed, and empty
+	// GPUName is a name for gpu.Find. It is set if GPU is wire.GPUNamed, and empty
 	// otherwise.
 	GPUName string
-	// FlushAlways asks for a flush after every batch, whatever the GPU's rules say.
+	// FlushAlways requests a flush after every batch, regardless of the GPU's type.
 	FlushAlways bool
-	// Direct says that the rail's device must reach the GPU's memory by itself.
+	// Direct requires that the rail's device accesses the GPU's memory directly.
 	Direct bool
 }
 
-// IsOne reports whether the placement asks for one certain GPU.
+// IsOne reports whether the placement requests one particular GPU.
 func (p Placement) IsOne() bool { return p.GPU >= wire.GPUFirst }
 
-// Wanted is the name of that one GPU, as gpu.Find takes it. Call it only where IsOne is
-// true.
+// Wanted returns the name of that GPU for gpu.Find. Call it only if IsOne is true.
 func (p Placement) Wanted() string {
 	if p.GPU == wire.GPUNamed {
 		return p.GPUName
@@ -35,7 +34,7 @@ func (p Placement) Wanted() string {
 	return strconv.Itoa(int(p.GPU - wire.GPUFirst))
 }
 
-// PlacementOf reads the placement that a client asks its server for.
+// PlacementOf returns the placement that a client requests from its server.
 func PlacementOf(h *wire.Hello) Placement {
 	return Placement{GPU: wire.GPUWish(h.GPU), GPUName: h.GPUName, FlushAlways: h.Terms.Flags&wire.FlagFlush != 0, Direct: h.Terms.Flags&wire.FlagDirect != 0}
 }

@@ -6,7 +6,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// One certain GPU is wanted by its index or by another name.
+// A particular GPU is requested by its index or by another name.
 func TestPlacementsOfOneGPU(t *testing.T) {
 	for _, tc := range []struct {
 		hello wire.Hello

@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Other devices reach GPU memory through a window on the bus (BAR1). The window may be
-// smaller than a ring. A smaller ring that the device reaches is worth more than a
+// Other devices access GPU memory through a window on the bus (BAR1). The window may be
+// smaller than a ring. A smaller ring that the device accesses directly is better than a
 // large ring that is staged, down to these sizes. Below them, chunks wait for slots.
 const (
 	leastDirectSlots = 4
 	leastDirectBytes = 16 << 20
 )
 
-// directSizes returns the numbers of slots to try, each half of the one before. It
-// leaves out sizes beyond the free bytes of the window that the driver tells, unless
-// that leaves none to try.
+// directSizes returns the numbers of slots to try, each half of the previous one. It omits
+// sizes that exceed the free size of the window according to the driver, unless none would
+// remain.
 func directSizes(slots, slotBytes int, freeBytes int64) []int {
 	sizes := []int{slots}
 	for n := slots / 2; n >= leastDirectSlots && n*slotBytes >= leastDirectBytes; n /= 2 {
@@ -37,14 +37,14 @@ func directSizes(slots, slotBytes int, freeBytes int64) []int {
 	return sizes
 }
 
-// isTooLarge reports whether a smaller region may work where one was refused. Kernels
-// and drivers return any of these errors for a full window.
+// isTooLarge reports whether a smaller region may succeed after this error. Kernels and
+// drivers return any of these errors for a full window.
 func isTooLarge(err error) bool {
 	return errors.Is(err, gpu.ErrOutOfMemory) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSPC)
 }
 
-// peermemRefuses reports whether nvidia-peermem, which is there, did not take a region. It has
-// but one answer to the kernel, whatever the driver told it ("not mine", nv_mem_acquire in
+// peermemRefuses reports whether nvidia-peermem is loaded but did not accept a region.
+// Whatever the driver's error, it only answers the kernel "not mine" (nv_mem_acquire in
 // nvidia-peermem.c), and the kernel then tries to pin the address itself: EFAULT.
 func (p *placer) peermemRefuses(rung wire.Rung, err error) bool {
 	if rung != wire.RungPeermem || !errors.Is(err, unix.EFAULT) {
@@ -58,11 +58,12 @@ func (p *placer) peermemRefuses(rung wire.Rung, err error) bool {
 	return false
 }
 
-// errNoSlots says that the GPU did not give memory for slots, so that no rung can have it.
+// errNoSlots means that the GPU did not allocate memory for slots, so no memory path can
+// work.
 var errNoSlots = errors.New("no GPU memory for the slots")
 
-// resize replaces the device memory by memory for another number of slots. After an error,
-// which is an errNoSlots, there is none, and resize may be called again.
+// resize replaces the device memory with memory for another number of slots. After an
+// error, which is an errNoSlots, there is none, and resize may be called again.
 func (r *Ring) resize(slots int) error {
 	d := r.Device
 	if d.Slots != nil && r.Slots == slots {
@@ -82,8 +83,8 @@ func (r *Ring) resize(slots int) error {
 	return nil
 }
 
-// tryFewer tries a rung with as many slots as the device takes, and says why the device
-// takes no more.
+// tryFewer tries a memory path with as many slots as the device accepts. why is the reason
+// if these are fewer than slots.
 func (p *placer) tryFewer(ctx context.Context, r *Ring, rung wire.Rung, slots int) (why string, err error) {
 	free := r.Device.gpu.Device().BAR1FreeBytes
 	sizes := directSizes(slots, r.SlotBytes, free)

@@ -23,7 +23,7 @@ func TestDirectSizes(t *testing.T) {
 		{257, 4 * mib, 1 << 40, []int{257, 128, 64, 32, 16, 8, 4}},
 		{256, 4 * mib, 256 * mib, []int{64, 32, 16, 8, 4}},
 		{256, 4 * mib, 256*mib - 1, []int{32, 16, 8, 4}},
-		{256, 4 * mib, 0, []int{256, 128, 64, 32, 16, 8, 4}}, // not believed
+		{256, 4 * mib, 0, []int{256, 128, 64, 32, 16, 8, 4}}, // the driver's value is ignored
 		{16, 64 * mib, -1, []int{16, 8, 4}},
 		{256, mib, -1, []int{256, 128, 64, 32, 16}},
 		{16, mib, -1, []int{16}},

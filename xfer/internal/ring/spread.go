@@ -6,22 +6,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Share is a NUMA node with devices that carry the session, and how much of the slots it
-// is to have.
+// Share is a NUMA node with devices that carry the session, and its share of the slots.
 type Share struct {
 	Node *numa.Node // never nil
-	Gbps float64    // of its devices; above 0
+	Gbps float64    // total rate of its devices; above 0
 }
 
-// part is a run of slots that are on one node.
+// part is a range of slots on one node.
 type part struct {
-	node     *numa.Node // nil where that does not matter
+	node     *numa.Node // nil if the node does not matter
 	from, to int
 }
 
-// partsOf divides slots by the rates of the nodes' devices, with at least one slot for
-// each. Parts are runs of slots, so that they keep their huge pages. There are none where
-// all slots are on one node.
+// partsOf divides the slots in proportion to the rates of the nodes' devices, with at
+// least one slot for each. Parts are contiguous, so that they keep their huge pages. There
+// are none if all slots are on one node.
 func partsOf(shares []Share, slots, workers int) (parts []part) {
 	if len(shares) < 2 || slots < len(shares) || workers < len(shares) {
 		return nil
@@ -41,7 +40,7 @@ func partsOf(shares []Share, slots, workers int) (parts []part) {
 	return parts
 }
 
-// all is the ring in parts: one, unless it is spread.
+// all returns the parts of the ring: a single one, unless it is spread.
 func (r *Ring) all() []part {
 	if r.IsSpread() {
 		return r.parts
@@ -52,8 +51,8 @@ func (r *Ring) all() []part {
 // IsSpread reports whether the slots are on several nodes.
 func (r *Ring) IsSpread() bool { return len(r.parts) > 0 }
 
-// Nodes are the numbers of the nodes that the slots are on. There are none where that does
-// not matter.
+// Nodes returns the numbers of the nodes that the slots are on, or none if that does not
+// matter.
 func (r *Ring) Nodes() (numbers []int) {
 	for _, p := range r.all() {
 		if p.node != nil {
@@ -63,7 +62,7 @@ func (r *Ring) Nodes() (numbers []int) {
 	return numbers
 }
 
-// NodeOf is the node of a slot, or nil where that does not matter.
+// NodeOf returns the node of a slot, or nil if that does not matter.
 func (r *Ring) NodeOf(slot int) *numa.Node {
 	for _, p := range r.parts {
 		if slot < p.to {
@@ -73,7 +72,7 @@ func (r *Ring) NodeOf(slot int) *numa.Node {
 	return r.node
 }
 
-// SpreadTo is NodeOf of a ring that is spread, and nil of one that is not.
+// SpreadTo is NodeOf for a ring that is spread, and nil otherwise.
 func (r *Ring) SpreadTo(slot int) *numa.Node {
 	if !r.IsSpread() {
 		return nil
@@ -81,13 +80,13 @@ func (r *Ring) SpreadTo(slot int) *numa.Node {
 	return r.NodeOf(slot)
 }
 
-// NodeFor is the node for one of so many workers. A part of the slots has as much of the
-// workers as it has of the slots.
+// NodeFor returns the node for one of the given number of workers. Workers are divided
+// among the parts in proportion to their slots.
 func (r *Ring) NodeFor(worker, workers int) *numa.Node {
 	return r.NodeOf((2*worker + 1) * r.Slots / (2 * workers))
 }
 
-// Near are the slots on a node, from one on, of a ring that is spread. n is 0 where there are
+// Near returns the range of slots on a node of a ring that is spread. n is 0 if there are
 // none.
 func (r *Ring) Near(node *numa.Node) (from, n int) {
 	for _, p := range r.parts {
@@ -98,7 +97,7 @@ func (r *Ring) Near(node *numa.Node) (from, n int) {
 	return 0, 0
 }
 
-// mapSlots is Map of so many bytes for each slot, where the slot is to be.
+// mapSlots maps slotBytes for each slot, on the slot's node.
 func (r *Ring) mapSlots(slotBytes int) (b []byte, err error) {
 	if b, err = Map(r.Slots * slotBytes); err != nil {
 		return nil, err
@@ -109,7 +108,7 @@ func (r *Ring) mapSlots(slotBytes int) (b []byte, err error) {
 	return b, nil
 }
 
-// mapNear is Map on the node of the ring's device.
+// mapNear maps memory on the node of the ring's device.
 func (r *Ring) mapNear(n int) (b []byte, err error) {
 	if b, err = Map(n); err == nil {
 		touchOn(r.node, b)
@@ -117,13 +116,13 @@ func (r *Ring) mapNear(n int) (b []byte, err error) {
 	return b, err
 }
 
-// touchOn makes the pages of fresh memory on a node: a page comes from where the thread
-// prefers it that touches it first.
+// touchOn allocates the pages of fresh memory on a node: a page is allocated according to
+// the policy of the thread that first touches it.
 func touchOn(n *numa.Node, b []byte) {
 	if n == nil {
 		return
 	}
-	_ = n.Prefer(func() error { // which returns no error of its own
+	_ = n.Prefer(func() error { // it returns no error of its own
 		for at := 0; at < len(b); at += unix.Getpagesize() {
 			b[at] = 0
 		}

@@ -8,7 +8,7 @@ import (
 	"gdrcp/internal/numa/numatest"
 )
 
-// madeUpNodes are nodes of a machine that is made up.
+// madeUpNodes returns the nodes of a fake machine.
 func madeUpNodes(t *testing.T, n int) (nodes []*numa.Node) {
 	t.Helper()
 	sysfs := numatest.Sysfs(t, n)

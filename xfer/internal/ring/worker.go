@@ -15,23 +15,24 @@ import (
 )
 
 // Worker is what a goroutine needs to move chunks between host memory and slots in GPU
-// memory, or to digest them there: a stream of its own, bounce buffers that the GPU reaches
-// without a copy, and for a source a hasher. The ring owns the Worker. One goroutine at a time uses it.
+// memory, or to digest them there: its own stream, bounce buffers that the GPU accesses
+// without a copy, and for a source a hasher. The ring owns the Worker. It is not safe for
+// concurrent use.
 type Worker struct {
 	Device    *Device
 	slotBytes int
 	Stream    *gpu.Stream
 	Bounces   []Bounce
-	// Hasher digests the batch of chunks that Jobs describes, for a source's workers; a sink's
-	// Gatherers have the Device's Digests for that. Nobody has it where the processor digests.
-	// Jobs has room for all extents of a batch. The ring itself does not read it.
+	// Hasher digests the batch of chunks that Jobs describes, for a source's workers; a
+	// sink's Gatherers have the Device's Digests for that. It is nil if the processor
+	// digests. Jobs has room for all extents of a batch; the ring itself does not read it.
 	Hasher *gpu.Hasher
 	Jobs   []gpu.HashJob
-	done   *gpu.Mark // in the stream behind a batch
+	done   *gpu.Mark // in the stream after a batch
 }
 
-// Bounce is pinned host memory for one chunk. Mark is in the stream behind the last
-// copy to or from it.
+// Bounce is pinned host memory for one chunk. Mark is in the stream after the last copy to
+// or from it.
 type Bounce struct {
 	Mem    []byte
 	pinned *gpu.Pinned
@@ -43,34 +44,35 @@ type Bounce struct {
 // them can wait for a disk.
 const bouncesPerWorker = 2
 
-// deviceBatch is how many chunks a source's worker takes at once: many to a launch, but not
-// so many that the other workers have none.
+// deviceBatch is how many chunks a source's worker takes at a time: many for one launch,
+// but not so many that the other workers have none.
 func deviceBatch(slots, workers int) int { return min(max(1, slots/(2*workers)), 64) }
 
-// Gatherers is how many a sink's ring in GPU memory has: one takes chunks, flushes and copies
-// while the GPU works for the other.
+// Gatherers is the number of Gatherers of a sink's ring in GPU memory: one takes chunks,
+// flushes and copies while the GPU works for the other.
 const Gatherers = 2
 
-// gatheredBatch is how many chunks a sink's Gatherer takes at once: so many that both have
+// gatheredBatch is how many chunks a sink's Gatherer takes at a time: together both have
 // half of the ring, and the other half fills meanwhile.
 func gatheredBatch(slots, slotBytes int) int {
 	return max(1, min(slots/(2*Gatherers), gatheredBytes/slotBytes))
 }
 
-// gatheredBytes is as much as one launch digests.
+// gatheredBytes is how much one launch digests.
 const gatheredBytes = 64 << 20
 
-// MaxDeviceWorkers is how many workers share a GPU at most. They wait for the GPU more
-// than they compute.
+// MaxDeviceWorkers is the maximum number of workers that share a GPU. They mostly wait for
+// the GPU.
 const MaxDeviceWorkers = 4
 
-// BounceBytes is how many bytes of host memory the workers of a ring in GPU memory pin
-// beside it, for a Config with so many Workers. A source and a sink pin as much.
+// BounceBytes returns how many bytes of host memory the workers of a ring in GPU memory
+// pin in addition, for a Config with the given Workers. It is the same for a source and a
+// sink.
 func BounceBytes(workers, slotBytes int) int64 {
 	return int64(min(workers, MaxDeviceWorkers)*bouncesPerWorker) * int64(slotBytes)
 }
 
-// openWorkers makes the workers of a ring in GPU memory, each with all that it will
+// openWorkers makes the workers of a ring in GPU memory, with everything that they will
 // need. After an error the ring closes those that were made.
 func (p *placer) openWorkers(r *Ring) error {
 	d, digests := r.Device, p.Touched == nil
@@ -99,7 +101,7 @@ func (p *placer) openWorkers(r *Ring) error {
 	return nil
 }
 
-// openGatherers makes what a sink's ring has beside its workers.
+// openGatherers makes what a sink's ring has in addition to its workers.
 func (p *placer) openGatherers(r *Ring, digests bool) (err error) {
 	d := r.Device
 	for range Gatherers {
@@ -120,7 +122,7 @@ func (p *placer) openGatherers(r *Ring, digests bool) (err error) {
 	return err
 }
 
-// workerNeeds is what a Worker is to have.
+// workerNeeds describes what a Worker needs.
 type workerNeeds struct {
 	bounces      int
 	jobs, hasher bool
@@ -158,9 +160,9 @@ func (w *Worker) open(r *Ring, need workerNeeds) (err error) {
 	return nil
 }
 
-// tryDigest has the GPU digest the beginning of the slots, as it will for w, and compares the
-// result with the processor's. A kernel that loads may still not run. pinned is memory of a
-// slot's size.
+// tryDigest lets the GPU digest the beginning of the slots, as it will for w, and compares
+// the result with the processor's, because a kernel that loads may still not run. pinned
+// is memory of a slot's size.
 func (d *Device) tryDigest(w *Worker, pinned []byte) error {
 	n := min(tryDigestBytes, w.slotBytes)
 	plain := pinned[:n]
@@ -192,9 +194,9 @@ func (d *Device) tryDigest(w *Worker, pinned []byte) error {
 	return nil
 }
 
-// Digest stores in digests[i] the digest of job i, for a Gatherer. It blocks until the copies
-// that the Gatherer queued are done, and then the digests. A launch does not wait for the
-// copies, because it may have jobs of other sessions, too.
+// Digest stores the digest of job i in digests[i], for a Gatherer. It blocks until the
+// copies that the Gatherer queued are done, and then until the digests are. A launch does
+// not wait for the copies itself, because it may also have jobs of other sessions.
 func (w *Worker) Digest(jobs []gpu.HashJob, digests [][32]byte) error {
 	if d := w.Device; !d.Direct() || d.Private != nil {
 		if err := w.Wait(); err != nil {
@@ -204,8 +206,8 @@ func (w *Worker) Digest(jobs []gpu.HashJob, digests [][32]byte) error {
 	return w.Device.Digests.Digest(jobs, digests)
 }
 
-// Wait blocks until the stream has come to its end. It waits for a mark, because that
-// sleeps, and the stream's own Wait may spin.
+// Wait blocks until the stream is idle. It waits for a mark, which sleeps, because the
+// stream's own Wait may spin.
 func (w *Worker) Wait() error {
 	if err := w.Stream.Record(w.done); err != nil {
 		return err
@@ -216,7 +218,7 @@ func (w *Worker) Wait() error {
 // tryDigestBytes is more than one block of threads digests, so that both kernels run.
 const tryDigestBytes = 160 << 10
 
-// drain waits for what the stream still does.
+// drain waits for the stream's remaining work.
 func (w *Worker) drain() error {
 	if w.Stream == nil {
 		return nil
@@ -224,7 +226,7 @@ func (w *Worker) drain() error {
 	return w.Stream.Drain()
 }
 
-// close closes everything, once the streams of all workers were drained.
+// close closes everything, after the streams of all workers have been drained.
 func (w *Worker) close() error {
 	var errs []error
 	if w.Stream != nil {
@@ -244,19 +246,19 @@ func (w *Worker) close() error {
 		if b.pinned != nil {
 			errs = append(errs, b.pinned.Close())
 		}
-		// A GPU that hangs may still use the memory that it reaches.
+		// A hung GPU may still use the memory that it can access.
 		if b.Mem != nil && w.Device.gpu.Lost() == nil {
 			errs = append(errs, unix.Munmap(b.Mem))
 		}
-		b.Mem = nil // closing again must not unmap what another session has mapped there since
+		b.Mem = nil // closing again must not unmap memory that another session has mapped there since
 	}
 	return errors.Join(errs...)
 }
 
-// At is where a slot begins in the GPU's memory, in bytes.
+// At returns the offset of a slot in the GPU's memory, in bytes.
 func (w *Worker) At(slot int) int { return slot * w.slotBytes }
 
-// HashJob is the digest of an extent, as wire.Terms.DigestOf makes it. The extent's
+// HashJob returns the job that digests an extent as wire.Terms.DigestOf does. The extent's
 // chunk begins at byte at of mem. fileBytes is the size of the extent's file.
 func HashJob(mem *gpu.Memory, at int, x *wire.Extent, p *wire.Terms, fileBytes int64) gpu.HashJob {
 	j := gpu.HashJob{Memory: mem, Offset: at + int(x.SlotOff), Len: int(x.Length), Root: fileBytes <= p.PieceBytes}
@@ -266,5 +268,5 @@ func HashJob(mem *gpu.Memory, at int, x *wire.Extent, p *wire.Terms, fileBytes i
 	return j
 }
 
-// blake3ChunkBytes is BLAKE3's own unit, which the counter of its tree counts.
+// blake3ChunkBytes is BLAKE3's chunk size, in which the counter of its tree counts.
 const blake3ChunkBytes = 1024

@@ -38,7 +38,7 @@ func TestCountersAreReadAsTheyWereCounted(t *testing.T) {
 	if c.SetTotal(50); c.Read().TotalBytes != 20 {
 		t.Errorf("total %d, want 20", c.Read().TotalBytes)
 	}
-	for _, kept := range []int64{20, 40} { // no more is left to copy, and more is kept than was told
+	for _, kept := range []int64{20, 40} { // nothing is left to copy, and more is kept than was reported
 		if c.AddKept(kept); c.Read().TotalBytes != 1 {
 			t.Errorf("total %d of which 1 has arrived", c.Read().TotalBytes)
 		}
@@ -50,7 +50,8 @@ func TestCountersAreReadAsTheyWereCounted(t *testing.T) {
 	}
 }
 
-// A later try goes on with what an earlier one read, while it finds again what is there.
+// A later attempt continues with the counts of an earlier one, while it finds again what
+// exists.
 func TestCountersOfALaterTry(t *testing.T) {
 	var c Counters
 	want := func(what string, bytes, total int64, known bool) {
@@ -73,10 +74,10 @@ func TestCountersOfALaterTry(t *testing.T) {
 	c.SetTotalKnown(true)
 	want("what is settled is not told yet", 60, 100, true)
 	c.AddKept(20)
-	c.AddEarlier(30) // of a file that goes on
+	c.AddEarlier(30) // of a file that is resumed
 	c.AddKept(30)
 	want("it goes on", 60, 100, true)
-	c.AddBytes(50) // 10 of them once more
+	c.AddBytes(50) // 10 of them repeated
 	want("it ends", 100, 100, true)
 	if got := c.Read().MovedBytes; got != 110 {
 		t.Errorf("%d bytes have moved", got)
@@ -85,7 +86,8 @@ func TestCountersOfALaterTry(t *testing.T) {
 	want("another one, which counts anew", 0, 0, false)
 }
 
-// What is read while others count never goes back, and in the end is all that was counted.
+// Readings that are concurrent with counting never decrease, and the last one has
+// everything.
 func TestCountersWhileTheyCount(t *testing.T) {
 	const writers, each = 4, 2000
 	var c Counters

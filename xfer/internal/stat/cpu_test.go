@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Work shows in the processor time, and sleep does not.
+// Work increases the processor time, and sleep does not.
 func TestCPUGrowsWithWork(t *testing.T) {
 	var c Counters
 	if c.CPU() != 0 {
@@ -18,7 +18,7 @@ func TestCPUGrowsWithWork(t *testing.T) {
 			sum += i
 		}
 	}
-	c.Start(time.Now()) // as another try does
+	c.Start(time.Now()) // as another attempt does
 	if got := c.CPU(); got < 20*time.Millisecond || got > CPU() {
 		t.Errorf("after 20 ms of work %v, sum %d", got, sum)
 	}
@@ -27,7 +27,7 @@ func TestCPUGrowsWithWork(t *testing.T) {
 func TestMeterDividesByPayload(t *testing.T) {
 	var s Sessions
 	earlier, endEarlier := s.Begin("a:1")
-	earlier.AddWireBytes(1 << 40) // before the session that is measured began
+	earlier.AddWireBytes(1 << 40) // before the measured session
 	own, end := s.Begin("b:2")
 	defer end()
 	m := s.Meter(own)

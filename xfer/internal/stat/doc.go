@@ -1,4 +1,4 @@
-// Package stat counts what sessions do. Code that shows or measures this (the line of
-// progress, a server's figures) reads the counters while the sessions run, and holds
-// nothing up.
+// Package stat counts what sessions do. Code that displays or measures this (the progress
+// line, a server's metrics) reads the counters while the sessions run, without blocking
+// them.
 package stat

@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// Sessions has the counters of a server's sessions. The zero value is ready. Any number
-// of goroutines may use it.
+// Sessions has the counters of a server's sessions. The zero value is ready to use. It is
+// safe for concurrent use.
 type Sessions struct {
 	mu      sync.Mutex
-	running []*running // in the order in which they began
+	running []*running // in order of their start
 	ended   Snapshot
 	endings int64
 }
@@ -19,7 +19,7 @@ type running struct {
 	counters *Counters
 }
 
-// Session is a reading of one session that runs.
+// Session is a reading of one running session.
 type Session struct {
 	Peer string // the client's address
 	Snapshot
@@ -27,18 +27,17 @@ type Session struct {
 
 // Totals is a reading of all of a server's sessions.
 type Totals struct {
-	// Sum is of all sessions, ended and running. Its TotalKnown is false while any
+	// Sum is the sum of all sessions, ended and running. Its TotalKnown is false while any
 	// session may find more.
 	Sum Snapshot
-	// Ended is how many sessions have ended.
+	// Ended is the number of sessions that have ended.
 	Ended int64
-	// Running are the sessions that run, the oldest first.
+	// Running are the running sessions, the oldest first.
 	Running []Session
 }
 
-// Begin returns the counters of a session that begins. Call end once, when nothing
-// counts there any more. From then on the session is in the sum and no longer among
-// those that run.
+// Begin returns the counters for a new session. Call end once, when they will no longer
+// change. From then on the session is in the sum and no longer among those that run.
 func (s *Sessions) Begin(peer string) (c *Counters, end func()) {
 	r := &running{peer: peer, counters: &Counters{}}
 	s.mu.Lock()
@@ -55,13 +54,13 @@ func (s *Sessions) end(r *running) {
 	s.endings++
 }
 
-// Read takes a reading. A session that ends meanwhile is in it once: as running or as
+// Read takes a reading. A session that ends meanwhile is counted once: as running or as
 // ended.
 func (s *Sessions) Read() Totals {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := Totals{Sum: s.ended, Ended: s.endings, Running: make([]Session, 0, len(s.running))}
-	t.Sum.TotalKnown = true // ended sessions will find nothing more
+	t.Sum.TotalKnown = true // ended sessions find nothing more
 	for _, r := range s.running {
 		now := r.counters.Snapshot()
 		t.Running = append(t.Running, Session{Peer: r.peer, Snapshot: now})
@@ -70,7 +69,7 @@ func (s *Sessions) Read() Totals {
 	return t
 }
 
-// plus is the sum of two readings.
+// plus returns the sum of two readings.
 func (a Snapshot) plus(b Snapshot) Snapshot {
 	return Snapshot{
 		Progress: Progress{

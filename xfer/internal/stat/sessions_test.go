@@ -37,7 +37,7 @@ func TestSessionsAreSummed(t *testing.T) {
 	}
 }
 
-// No reading misses a session that ends meanwhile, or has it twice.
+// No reading misses a session that ends meanwhile, or counts it twice.
 func TestSessionsThatEndWhileTheyAreRead(t *testing.T) {
 	const sessions, bytes = 200, 7
 	var s Sessions

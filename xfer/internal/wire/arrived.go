@@ -7,13 +7,13 @@ import (
 	"gdrcp/manifest"
 )
 
-// SourceMark stands for a file as it is at the source: a file that has changed has
-// another one. It is all zero for a file of which the sink is to keep nothing for a
-// later copy.
+// SourceMark identifies the state of a file at the source: a file that has changed has
+// another one. It is all zero for a file of which the sink should keep nothing for a later
+// copy.
 type SourceMark [16]byte
 
 // Arrived is the body of MsgArrived: how many pieces of a file the sink has from an
-// earlier copy, and the digests that stand for them (manifest.Tree.Nodes).
+// earlier copy, and the digests that represent them (manifest.Tree.Nodes).
 type Arrived struct {
 	Entry  uint64
 	Pieces uint64
@@ -30,7 +30,7 @@ func (a *Arrived) Encode(h manifest.Algorithm) []byte {
 	return b
 }
 
-// DecodeArrived is Encode's inverse. The number of nodes follows from that of the
+// DecodeArrived is Encode's inverse. The number of nodes is determined by that of the
 // pieces.
 func DecodeArrived(b []byte, h manifest.Algorithm) (a Arrived, err error) {
 	c := Cursor{Buf: b}

@@ -5,20 +5,20 @@ import (
 	"fmt"
 )
 
-// Basis says, in MsgBasis, that the sink has a file to compare an entry with, and how
-// many of the entry's first pieces there are to compare. An empty file has one.
+// Basis, in MsgBasis, means that the sink has a file to compare an entry with. It has the
+// number of the entry's first pieces to be compared. An empty file has one.
 type Basis struct {
 	Entry  uint64
 	Pieces uint64
 }
 
-// AppendBasis appends a file to the body of MsgBasis: the distance of its entry from the
-// one after the file before, which is next, and the number of pieces.
+// AppendBasis appends a file to the body of MsgBasis: the distance of its entry from next,
+// the one after the previous file's, and the number of pieces.
 func AppendBasis(b []byte, next uint64, s Basis) []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(b, s.Entry-next), s.Pieces)
 }
 
-// BasisBytes bounds what AppendBasis appends.
+// BasisBytes is the maximum that AppendBasis appends.
 const BasisBytes = 2 * binary.MaxVarintLen64
 
 // DecodeBasis calls each for the files in the body of MsgBasis, in the order of their

@@ -9,9 +9,9 @@ import (
 	"gdrcp/manifest"
 )
 
-// IsAnsweredBy reports whether a welcome grants what the hello asks for, no more and no
-// less. The welcome's name may differ, and the welcome repeats no path. It leaves out what
-// earlier tries have settled where the sink does not have that any more.
+// IsAnsweredBy reports whether a welcome grants exactly what the hello requests. The
+// welcome's name may differ, and the welcome repeats no path. It omits what earlier
+// attempts have settled if the sink does not have that any more.
 func (h *Hello) IsAnsweredBy(w *Hello) bool {
 	granted := w.Terms
 	granted.Name = h.Terms.Name
@@ -21,7 +21,7 @@ func (h *Hello) IsAnsweredBy(w *Hello) bool {
 	return granted == h.Terms && w.GPU == h.GPU && w.GPUName == h.GPUName && len(w.Paths) == 0
 }
 
-// Check compares a hello with the bounds and with what the rail was made for.
+// Check compares a hello with the bounds and with the terms that the rail was made for.
 func (h *Hello) Check(made *Terms) error {
 	if h.Terms.Slots != made.Slots || h.Terms.QPs != made.QPs || h.Terms.ChunkBytes != made.ChunkBytes || made.ChunkBytes < MinChunkBytes {
 		return fmt.Errorf("%w: a hello that does not fit its connection", ErrProtocol)
@@ -43,8 +43,8 @@ func (h *Hello) Check(made *Terms) error {
 	return fmt.Errorf("%w: mode %d", ErrProtocol, h.Terms.Mode)
 }
 
-// checkNoFiles refuses the hello of a bench or of latency rounds that asks for more
-// than host memory, sealed or not.
+// checkNoFiles refuses the hello of a bench or of latency rounds that requests more than
+// host memory, sealed or not.
 func (h *Hello) checkNoFiles() error {
 	if h.Terms.Flags&^FlagEncrypt != 0 || h.Terms.Codec != CompressOff || h.GPU != 0 || h.Terms.MaxDelete != 0 || h.Terms.Sizes.IsSet() || h.Terms.IO != 0 || h.Terms.Transfers != 0 || h.Terms.Settled != "" || h.Terms.Stage != (fileset.StageID{}) || h.Terms.PartialDir != "" || len(h.Paths) > 0 || h.Terms.Name != "" {
 		return fmt.Errorf("%w: a %s with flags %#x, codec %d, GPU %d, %d paths", ErrProtocol, h.Terms.Mode, h.Terms.Flags, h.Terms.Codec, h.GPU, len(h.Paths))
@@ -52,7 +52,7 @@ func (h *Hello) checkNoFiles() error {
 	return nil
 }
 
-// checkFiles refuses the hello of a copy whose fields do not go together.
+// checkFiles refuses the hello of a copy if its fields are inconsistent.
 func (h *Hello) checkFiles() error {
 	if h.Terms.Codec != CompressOff && h.Terms.ChunkBytes > MaxCompressedChunkBytes {
 		return fmt.Errorf("%w: compressed chunks of %d bytes", ErrProtocol, h.Terms.ChunkBytes)
@@ -78,8 +78,8 @@ func (h *Hello) checkFiles() error {
 	return nil
 }
 
-// checkPatterns refuses the hello of an expansion that has no paths, or that has beside
-// them more than a bench has.
+// checkPatterns refuses the hello of an expansion that has no paths, or that has other
+// fields than those and a bench's.
 func (h *Hello) checkPatterns() error {
 	bare := *h
 	bare.Paths = nil
@@ -92,7 +92,7 @@ func (h *Hello) checkPatterns() error {
 	return nil
 }
 
-// checkSinkFlags refuses a hello that checkSinkOptions would not let through.
+// checkSinkFlags refuses a hello that checkSinkOptions would not allow.
 func (h *Hello) checkSinkFlags() error {
 	deletes := h.Terms.Flags&FlagDelete != 0
 	switch err := h.Terms.Sizes.check(h.Terms.Flags); {
@@ -114,7 +114,7 @@ func (h *Hello) checkSinkFlags() error {
 	return nil
 }
 
-// checkPartialDir refuses what cannot be where a sink keeps partial files.
+// checkPartialDir refuses an invalid directory for partial files.
 func checkPartialDir(dir string) error {
 	if err := fileset.CheckPartialDir(dir); err != nil {
 		return fmt.Errorf("%w: partial files in %q: %w", ErrProtocol, dir, err)
@@ -122,7 +122,7 @@ func checkPartialDir(dir string) error {
 	return nil
 }
 
-// checkSettled refuses what cannot be the path of an entry.
+// checkSettled refuses an invalid path of an entry.
 func checkSettled(path string) error {
 	if err := manifest.CheckPath(path); err != nil {
 		return fmt.Errorf("%w: settled up to %q: %w", ErrProtocol, path, err)
@@ -130,8 +130,9 @@ func checkSettled(path string) error {
 	return nil
 }
 
-// checkAgain refuses the fields of a copy that goes on from an earlier try, where that
-// cannot have happened. Names of a file that is not sent again would lack their first.
+// checkAgain refuses the fields of a copy that continues an earlier attempt if that cannot
+// have happened. With hard links it cannot: the names of a file that is not sent again
+// would lack their first.
 func (h *Hello) checkAgain() error {
 	switch {
 	case h.Terms.Settled != "" && h.Terms.Flags&(FlagStream|FlagNoFsync|FlagHardLinks) != 0,
@@ -141,8 +142,8 @@ func (h *Hello) checkAgain() error {
 	return nil
 }
 
-// checkWhole refuses the fields of a copy that is to appear whole, where those do not go
-// together: what the destination has now does not decide what the new tree gets.
+// checkWhole refuses inconsistent fields of a copy that must appear as a whole: the
+// existing files of the destination do not determine the content of the new tree.
 func (h *Hello) checkWhole() error {
 	const others = FlagMany | FlagListed | FlagStream | FlagDelete | FlagUpdate | FlagIgnoreExisting | FlagExisting | FlagSizes | FlagChecksum | FlagAppend | FlagInPlace
 	whole := h.Terms.Has(FlagWhole)
@@ -166,15 +167,15 @@ func (h *Hello) checkStream() error {
 // maxGPUNameBytes bounds the name of a GPU: a whole UUID with its prefix.
 const maxGPUNameBytes = 40
 
-// mayNameGPU reports whether a name has only what an index, a UUID or a PCI address has.
-// gpu.Find decides which of these name a GPU.
+// mayNameGPU reports whether a name only has the characters of an index, a UUID or a PCI
+// address. gpu.Find decides whether it names a GPU.
 func mayNameGPU(name string) bool {
 	return len(name) <= maxGPUNameBytes && strings.IndexFunc(name, func(r rune) bool {
 		return !('0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || strings.ContainsRune("-:.", r))
 	}) < 0
 }
 
-// checkGPU refuses a wish that names no GPU, or two.
+// checkGPU refuses a request that names no GPU, or two.
 func (h *Hello) checkGPU() error {
 	if named := GPUWish(h.GPU) == GPUNamed; named != (h.GPUName != "") || named && !mayNameGPU(h.GPUName) {
 		return fmt.Errorf("%w: GPU %d of a name of %d bytes", ErrProtocol, h.GPU, len(h.GPUName))

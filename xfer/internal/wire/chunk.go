@@ -10,8 +10,8 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// A chunk's header travels by RDMA Write into the sink's header ring, ahead of the
-// payload. It is little-endian. The hop part is for this hop only:
+// A chunk's header is sent by RDMA Write to the sink's header ring, ahead of the payload.
+// It is little-endian. The hop part is for this hop only:
 //
 //	offset size field
 //	     0    4 magic "GCHK"
@@ -20,12 +20,12 @@ import (
 //	    16    4 link
 //	    20    4 slot
 //	    24    8 generation of the slot
-//	    32    8 number of the payload's seal, where chunks are encrypted
+//	    32    8 number of the payload's seal, if chunks are encrypted
 //	    40   16 tag of the payload's seal
 //	    56    8 zero
 //
-// The end-to-end part says what the chunk holds and where it belongs. It has a checksum
-// of its own, because digests prove bytes, not placement:
+// The end-to-end part describes what the chunk contains and where it belongs. It has its
+// own checksum, because digests prove bytes, not placement:
 //
 //	  0    8 chunk id
 //	  8    1 codec of the payload
@@ -44,19 +44,20 @@ import (
 //	          32 32 digest of the extent's plain bytes
 //	end    8 XXH3-64 over the end-to-end part so far
 //
-// Where chunks are encrypted, the end-to-end part is encrypted with its checksum. A tag
-// follows it and counts in its length. The tag also vouches for the hop part.
+// If chunks are encrypted, the end-to-end part is encrypted together with its checksum. It
+// is followed by a tag, which is included in its length and also authenticates the hop
+// part.
 const (
 	headerMagic    = 0x4b484347
 	HopBytes       = 64
-	BareChunkBytes = 24 // end-to-end part before its extents
+	BareChunkBytes = 24 // end-to-end part without its extents
 	extentBytes    = 64
 	SumBytes       = 8
 	MaxExtents     = 512
 	HeaderStride   = 36 << 10 // room for 512 extents, whole pages
 )
 
-// Codec is how a chunk's payload is stored.
+// Codec is the encoding of a chunk's payload.
 type Codec uint8
 
 // The codecs.
@@ -66,7 +67,7 @@ const (
 	CodecS2    Codec = 2
 )
 
-// chunkRepair marks a chunk of extents that were sent before and asked for again.
+// chunkRepair marks a chunk of extents that were sent before and requested again.
 const chunkRepair = 1
 
 // The flags of an extent.
@@ -76,16 +77,16 @@ const (
 	ExtChanged = 1 << 2 // the file changed while it was read: do not publish
 	ExtFailed  = 1 << 3 // the file could not be read: do not publish
 	ExtReject  = 1 << 4 // the file does not match the given manifest
-	ExtGrown   = 1 << 5 // beside ExtLast: the file has grown, and goes on behind it
-	ExtArrived = 1 << 6 // the pieces that an earlier copy brought, not sent
-	ExtDigest  = 1 << 7 // a piece that the sink compares with its own, not sent unless wanted
+	ExtGrown   = 1 << 5 // with ExtLast: the file has grown, and continues after this extent
+	ExtArrived = 1 << 6 // the pieces that an earlier copy transferred, not sent
+	ExtDigest  = 1 << 7 // a piece that the sink compares with its own, not sent unless requested
 	ExtGivenUp = ExtChanged | ExtFailed | ExtReject
 	extKnown   = ExtLast | ExtHole | ExtGivenUp | ExtGrown | ExtArrived | ExtDigest
-	extAbsent  = ExtHole | ExtArrived | ExtDigest // each says why the bytes are not in the chunk
+	extAbsent  = ExtHole | ExtArrived | ExtDigest // reasons why the bytes are not in the chunk
 )
 
-// Extent is a stretch of one file: a piece of it, a whole small file, a hole, what an
-// earlier copy brought of it, or a piece of which only the digest travels.
+// Extent is a range of one file: a piece of it, a whole small file, a hole, what an
+// earlier copy transferred, or a piece of which only the digest is sent.
 type Extent struct {
 	Entry   uint64
 	Off     int64
@@ -101,7 +102,7 @@ func (x *Extent) Brings() bool { return x.Flags&extAbsent == 0 }
 // ChunkHeader is a decoded header.
 type ChunkHeader struct {
 	Session     uint64
-	Link        uint32 // that it travels over
+	Link        uint32 // the link that it is sent over
 	Slot        uint32
 	Generation  uint64
 	ID          uint64
@@ -110,13 +111,12 @@ type ChunkHeader struct {
 	StoredBytes uint32
 	PlainBytes  uint32
 	Extents     []Extent
-	// SealNumber and SealTag are of the payload's seal, where chunks are encrypted.
+	// SealNumber and SealTag belong to the payload's seal if chunks are encrypted.
 	SealNumber uint64
 	SealTag    [trust.TagBytes]byte
 }
 
-// Encode writes the header to b, which holds HeaderStride bytes, and returns
-// its length.
+// Encode writes the header to b, which has HeaderStride bytes, and returns its length.
 func (h *ChunkHeader) Encode(b []byte) int {
 	le := binary.LittleEndian
 	clear(b[:HopBytes+BareChunkBytes])
@@ -154,16 +154,16 @@ func (h *ChunkHeader) Encode(b []byte) int {
 	return HopBytes + at
 }
 
-// PutSum writes the checksum at the end of an end-to-end part.
+// PutSum writes the checksum to the end of an end-to-end part.
 func PutSum(e2e []byte) {
 	n := len(e2e) - SumBytes
 	binary.LittleEndian.PutUint64(e2e[n:], xxh3.Hash(e2e[:n]))
 }
 
-// Decode reads a header from b, memory that nobody else writes to. Where the header was
-// damaged on the way, the error is ErrHeaderSum. Decode checks form and checksum, and
-// that every extent lies inside a payload of at most chunkBytes. The ledger checks what
-// the extents mean. Decode appends the extents to h.Extents[:0].
+// Decode reads a header from b, which must be private memory. If the header was damaged on
+// the way, the error is ErrHeaderSum. Decode checks format and checksum, and that every
+// extent lies within a payload of at most chunkBytes. The ledger checks the meaning of the
+// extents. Decode appends the extents to h.Extents[:0].
 func (h *ChunkHeader) Decode(b []byte, chunkBytes int) error {
 	le := binary.LittleEndian
 	if len(b) < HopBytes+BareChunkBytes+SumBytes || le.Uint32(b) != headerMagic || le.Uint64(b[56:]) != 0 {
@@ -210,8 +210,8 @@ func (h *ChunkHeader) Decode(b []byte, chunkBytes int) error {
 	return nil
 }
 
-// MaxFileBytes bounds the ends of extents and the sizes of files, so that one more
-// length added never overflows.
+// MaxFileBytes bounds the ends of extents and the sizes of files, so that adding one more
+// length never overflows.
 const MaxFileBytes = 1 << 62
 
 func (x *Extent) check(plainBytes uint32) error {
@@ -227,15 +227,15 @@ func (x *Extent) check(plainBytes uint32) error {
 	return nil
 }
 
-// An immediate names the slot that was filled and the low bits of its generation: 12
-// bits of slot, 20 of generation.
+// An immediate has the filled slot and the low bits of its generation: 12 bits of slot, 20
+// of generation.
 const (
 	immSlotBits       = 12
 	MaxImmediateSlots = 1 << immSlotBits
 	ImmGenMask        = 1<<(32-immSlotBits) - 1
 )
 
-// Immediate is the number that announces the chunk in a slot.
+// Immediate returns the number that announces the chunk in a slot.
 func Immediate(slot int, generation uint64) uint32 {
 	return uint32(slot)<<(32-immSlotBits) | uint32(generation&ImmGenMask)
 }
@@ -246,7 +246,7 @@ func SplitImmediate(imm uint32) (slot int, generation uint32) {
 	return int(imm >> (32 - immSlotBits)), imm & ImmGenMask
 }
 
-// CheckGrown refuses an extent that says its file has grown where no source would.
+// CheckGrown refuses an extent that marks its file as grown in a way that no source would.
 func (x *Extent) CheckGrown(p *Terms) error {
 	if x.Flags&ExtGrown != 0 && (!p.Has(FlagGrowing) || x.Flags&ExtLast == 0) {
 		return fmt.Errorf("%w: a file that grew, with flags %#x", ErrProtocol, x.Flags)

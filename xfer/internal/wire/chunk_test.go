@@ -34,7 +34,7 @@ func TestHeaderRoundTrip(t *testing.T) {
 	}
 }
 
-// reseal puts the right checksum on a header that was changed on purpose.
+// reseal writes the correct checksum to a header that was changed on purpose.
 func reseal(b []byte) []byte {
 	PutSum(b[HopBytes:])
 	return b

@@ -5,25 +5,24 @@ import (
 	"time"
 )
 
-// Cost is what a copy, or a bench, cost one end.
+// Cost is the cost of a copy, or a bench, for one end.
 type Cost struct {
-	// CPU is processor time, of user and kernel. At a client it is the process's since
-	// the copy began.
+	// CPU is user and system time. At a client it is the process's since the copy began.
 	CPU time.Duration
-	// Shared says that CPU is an estimate: the process had other sessions meanwhile, and
-	// its processor time was divided by their payload.
+	// Shared means that CPU is an estimate: the process had other sessions meanwhile, and
+	// its processor time was divided in proportion to their payload.
 	Shared bool
-	// Slots, Wire, Disk, Digests and Sync are where the session's time went. The time of
-	// workers beside each other is divided by their number.
+	// Slots, Wire, Disk, Digests and Sync divide the session's time. The time of
+	// concurrent workers is divided by their number.
 	Slots, Wire, Disk, Digests, Sync time.Duration
 }
 
-// maxCost bounds each time of a Cost: nine years. A sum of two still fits a Duration.
+// maxCost bounds each time of a Cost: nine years. A sum of two still fits in a Duration.
 const maxCost = time.Duration(1 << 58)
 
 // The tags of MsgCost.
 const (
-	tagCostCPU     = 1 // nanoseconds, as the others but tagCostShared
+	tagCostCPU     = 1 // nanoseconds, like the others except tagCostShared
 	tagCostShared  = 2 // 1
 	tagCostSlots   = 3
 	tagCostWire    = 4
@@ -46,7 +45,7 @@ func (c *Cost) Encode() []byte {
 	return w.Buf
 }
 
-// DecodeCost is Encode's inverse. What it returns is for people: this end does not act on
+// DecodeCost is Encode's inverse. The result is only displayed: this end does not act on
 // it.
 func DecodeCost(b []byte) (c Cost, err error) {
 	r := Reader{b}
@@ -81,7 +80,7 @@ func (c *Cost) field(tag byte, v []byte) error {
 	return nil
 }
 
-// time is the time that a field has. It is nil for other fields.
+// time returns the field with the given tag. It is nil for other fields.
 func (c *Cost) time(tag byte) *time.Duration {
 	switch tag {
 	case tagCostCPU:

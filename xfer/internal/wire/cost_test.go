@@ -20,7 +20,7 @@ func TestCostTravels(t *testing.T) {
 		}
 	}
 	later := Writer{}
-	later.Uint(100, 7) // of a later version
+	later.Uint(100, 7) // sent by a later version
 	later.Uint(tagCostCPU, 5)
 	if got, err := DecodeCost(later.Buf); err != nil || got.CPU != 5 {
 		t.Errorf("with an unknown field %+v, %v", got, err)

@@ -6,15 +6,16 @@ import (
 	"math"
 )
 
-// DiskIO is how many bytes took which rung between memory and disk, and the body of
-// MsgWritten and MsgRead: see fileset.IOMode.
+// DiskIO has the numbers of bytes by I/O mode, and is the body of MsgWritten and MsgRead:
+// see fileset.IOMode.
 type DiskIO struct {
 	Direct    int64 `json:"direct_bytes"`
 	DontCache int64 `json:"dontcache_bytes"`
 	Buffered  int64 `json:"buffered_bytes"`
 }
 
-// CacheOnly reports whether all bytes went through the page cache as ever, or there were none.
+// CacheOnly reports whether all bytes went through the page cache as usual, or there were
+// none.
 func (r DiskIO) CacheOnly() bool { return r.Direct == 0 && r.DontCache == 0 }
 
 // Encode returns the body of the message: the numbers, in order.

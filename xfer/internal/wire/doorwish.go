@@ -3,20 +3,20 @@ package wire
 import "fmt"
 
 // DoorWish is the body of DoorProof, with fields as in a hello. It has what the client
-// cannot say when it comes to the door, because it does not know yet how far away the
-// server is, and what the server has to know before it tells its addresses.
+// cannot send in its preamble, because it does not know yet how far away the server is,
+// and what the server needs before it sends its addresses.
 type DoorWish struct {
-	// GPU is where the client is going to ask for the server's slots. The addresses near
-	// to it are told first. The hello decides, but it comes after the address is chosen.
+	// GPU is the location that the client will request for the server's slots. The
+	// addresses near it are sent first. The hello is decisive, but it is sent after the
+	// address is chosen.
 	GPU GPUWish
-	// Name is what gpu.Find takes. It is set where GPU is GPUNamed, and empty otherwise.
+	// Name is a name for gpu.Find. It is set if GPU is GPUNamed, and empty otherwise.
 	Name string
-	// Slots and QPs, where they are not 0, take the place of what the client asked for in
-	// its preamble.
+	// Slots and QPs, if not 0, replace the numbers in the client's preamble.
 	Slots, QPs int
 }
 
-// Encode returns the body. It is empty where the client wishes for nothing.
+// Encode returns the body. It is empty if nothing is set.
 func (d DoorWish) Encode() []byte {
 	var w Writer
 	if d.Name != "" {

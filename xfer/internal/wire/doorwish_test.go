@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// A wish at the door is what it was in the options, and what could be none in a hello is
-// none there.
+// A wish at the door is decoded as it was in the options, and values that a hello refuses
+// are refused.
 func TestDoorWishes(t *testing.T) {
-	const doorText = 280 // what fits a message at the door
+	const doorText = 280 // what fits into a message at the door
 	for _, d := range []DoorWish{
 		{}, {GPU: GPUAuto}, {GPU: GPUFirst}, {GPU: GPUNamed - 1}, {GPU: GPUNamed, Name: "GPU-" + strings.Repeat("a", 36)},
 		{Slots: 1}, {QPs: 1}, {Slots: MaxSlots, QPs: MaxQPs},
@@ -19,7 +19,7 @@ func TestDoorWishes(t *testing.T) {
 		if got, err := DecodeDoorWish(b); err != nil || got != d {
 			t.Errorf("%+v: %+v, %v", d, got, err)
 		}
-		// What a later version says beside it does not matter to this one.
+		// This version ignores additional fields of a later version.
 		if got, err := DecodeDoorWish(append(b, 1, 2, 'x', 'y')); err != nil || got != d {
 			t.Errorf("%+v with another field: %+v, %v", d, got, err)
 		}

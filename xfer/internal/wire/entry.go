@@ -17,29 +17,29 @@ const (
 	tagEntMode   = 4 | MustUnderstand
 	tagEntMtime  = 5 | MustUnderstand // zigzag nanoseconds
 	TagEntTarget = 6 | MustUnderstand
-	tagEntAlloc  = 7 // bytes that it needs on disk, where that is not its size
+	tagEntAlloc  = 7 // bytes that it needs on disk, if different from its size
 	tagEntSparse = 8
 	tagEntUID    = 9 | MustUnderstand
 	tagEntGID    = 10 | MustUnderstand
 	tagEntUser   = 11 | MustUnderstand
 	tagEntGroup  = 12 | MustUnderstand
-	// tagEntLink is for an entry that is one of several names of a file. It holds the
-	// uvarint id of the first name's entry, which may be the entry itself, and the
-	// uvarint number of names that are still to come.
+	// tagEntLink is for an entry that is one of several names of a file. It has the
+	// uvarint id of the first name's entry, which may be the entry itself, and the uvarint
+	// number of names that still follow.
 	tagEntLink   = 13 | MustUnderstand
 	tagEntStream = 14 | MustUnderstand
 	tagEntOther  = 15 | MustUnderstand // another file system is mounted there
 	tagEntSource = 16                  // the SourceMark of a file
 )
 
-// AnnouncedEntry is an entry as announced: what the manifest has, and what the sink
-// must know to prepare for it.
+// AnnouncedEntry is an entry as announced: what the manifest has, and what the sink needs
+// to prepare for it.
 type AnnouncedEntry struct {
 	manifest.Entry
 	Owners
 	Names      FileNames
 	Sparse     bool
-	Stream     bool // its size is known only at its end
+	Stream     bool // its size is known only at the end
 	Elsewhere  bool // the source does not enter the directory, and nothing in it is deleted
 	AllocBytes int64
 	Source     SourceMark
@@ -77,9 +77,9 @@ func AppendEntry(b []byte, e *AnnouncedEntry, scratch *Writer) []byte {
 	return append(b, w.Buf...)
 }
 
-// DecodeEntries calls each for the entries in the body of MsgEntries. The body has the
-// id of its first entry, then entries. DecodeEntries checks each entry by itself. The
-// order of entries is for the roots to check.
+// DecodeEntries calls each for the entries in the body of MsgEntries. The body has the id
+// of its first entry, followed by the entries. DecodeEntries checks each entry in
+// isolation. The order of entries is checked by the roots.
 func DecodeEntries(body []byte, each func(id uint64, e *AnnouncedEntry) error) error {
 	c := Cursor{Buf: body}
 	id := c.Uvarint()
@@ -202,8 +202,8 @@ func (e *AnnouncedEntry) field(tag byte, v []byte) error {
 // LOGIN_NAME_MAX: 256 with the NUL.
 const MaxAccountNameBytes = 255
 
-// Owners say who owns an entry at the source, as far as the copy keeps that. A name is
-// empty where the owner has none, and where the copy goes by numbers.
+// Owners are the owners of an entry at the source, as far as the copy preserves them. A
+// name is empty if the owner has none, and if the copy uses numeric ids.
 type Owners struct {
 	HasUID, HasGID bool
 	UID, GID       uint32
@@ -225,7 +225,7 @@ func (o *Owners) appendTo(w *Writer) {
 	}
 }
 
-// ownerField takes a field about an entry's owner.
+// ownerField decodes a field about an entry's owner.
 func (o *Owners) ownerField(tag byte, v []byte) error {
 	switch tag {
 	case tagEntUID, tagEntGID:
@@ -257,17 +257,17 @@ func (o *Owners) ownerField(tag byte, v []byte) error {
 	return nil
 }
 
-// IsAccountName reports whether a name can stand in passwd(5). Such a name goes into a
-// look-up there.
+// IsAccountName reports whether a name is valid in passwd(5), because it will be looked up
+// there.
 func IsAccountName(name string) bool {
 	return name != "" && len(name) <= MaxAccountNameBytes && !strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == ':' })
 }
 
-// FileNames says whether an entry is one of several names of a file.
+// FileNames describes an entry that is one of several names of a file.
 type FileNames struct {
 	Several bool
 	First   uint64 // id of the entry by whose name the file is copied
-	Left    uint64 // names that have not come yet
+	Left    uint64 // number of names that still follow
 }
 
 func (n *FileNames) appendTo(w *Writer) {
@@ -282,7 +282,7 @@ func (n *FileNames) decode(v []byte) error {
 	return c.Err("names of a file")
 }
 
-// asStream checks an entry that says it is a stream, and sets its size.
+// asStream checks an entry that is marked as a stream, and sets its size.
 func (e *AnnouncedEntry) asStream() error {
 	if e.Type != manifest.File || e.Size != 0 || e.Sparse || e.Names.Several || e.Source != (SourceMark{}) {
 		return fmt.Errorf("%w: %q cannot be a stream", ErrProtocol, e.Path)

@@ -8,55 +8,55 @@ import (
 	"gdrcp/internal/trust"
 )
 
-// ErrHeaderSum says that the header's checksum does not match. The chunk is sent again.
+// ErrHeaderSum means that the header's checksum does not match. The chunk is sent again.
 var ErrHeaderSum = errors.New("chunk header damaged on the way")
 
 // MsgType is the kind of a control message.
 type MsgType uint8
 
-// The control messages, and which end sends them. docs/design/protocol.md has their
-// bodies. The messages of the second group carry no sequence number. They are
-// outside the window, and few are ever under way.
+// The control messages, and which end sends them. docs/design/protocol.md documents their
+// bodies. The messages of the second group have no sequence number. They are outside the
+// window, and few are ever in flight.
 const (
-	MsgHello     MsgType = 1  // client: what it wants
-	MsgWelcome   MsgType = 2  // server: what it gets
-	MsgRing      MsgType = 3  // sink: where its slots are
+	MsgHello     MsgType = 1  // client: its request
+	MsgWelcome   MsgType = 2  // server: the granted terms
+	MsgRing      MsgType = 3  // sink: the addresses of its slots
 	MsgEntries   MsgType = 4  // source: the next entries, in order of path
-	MsgTotal     MsgType = 5  // source: how much there is, as far as known
-	MsgPlan      MsgType = 6  // sink: data of entries below this id may come
-	MsgCredit    MsgType = 7  // sink: slots that are free again, extents wanted again
-	MsgResult    MsgType = 8  // sink: how entries ended
-	MsgFail      MsgType = 9  // source: why an entry could not be sent
+	MsgTotal     MsgType = 5  // source: the totals, as far as known
+	MsgPlan      MsgType = 6  // sink: data of entries below this id may be sent
+	MsgCredit    MsgType = 7  // sink: free slots, and extents requested again
+	MsgResult    MsgType = 8  // sink: outcomes of entries
+	MsgFail      MsgType = 9  // source: the reason why an entry could not be sent
 	MsgEnd       MsgType = 10 // source: there are no more entries
 	MsgRoot      MsgType = 11 // source: its roots
 	MsgDone      MsgType = 12 // sink: its roots
-	MsgPing      MsgType = 13 // bench: answer with a pong
+	MsgPing      MsgType = 13 // bench: request for a pong
 	MsgPong      MsgType = 14
-	MsgMemory    MsgType = 15 // either: where its slots are, told where GPU memory was asked for
-	MsgSelection MsgType = 16 // filter rules and names of --files-from, in parts, behind the welcome
+	MsgMemory    MsgType = 15 // either: the location of its slots, sent if GPU memory was requested
+	MsgSelection MsgType = 16 // filter rules and names of --files-from, in parts, after the welcome
 	MsgXattrs    MsgType = 17 // source: parts of the attributes of entries that are announced next
-	MsgWritten   MsgType = 32 // sink: how files were written, ahead of its roots, where that is not through the page cache only
-	MsgRead      MsgType = 33 // source: how files were read, ahead of its roots, where that is not through the page cache only
-	MsgUnkept    MsgType = 37 // either: attributes that could not be kept, if the peer knows this message
+	MsgWritten   MsgType = 32 // sink: how files were written, ahead of its roots, unless only through the page cache
+	MsgRead      MsgType = 33 // source: how files were read, ahead of its roots, unless only through the page cache
+	MsgUnkept    MsgType = 37 // either: attributes that could not be preserved, if the peer supports this message
 	_            MsgType = 34 // retired: where a range of a file was registered
-	MsgWarning   MsgType = 35 // sink, to a source that knows it: a text for the user
-	MsgUnwanted  MsgType = 18 // sink: files whose data is not to be sent, ahead of the plan that covers them
+	MsgWarning   MsgType = 35 // sink, to a source that supports it: a text for the user
+	MsgUnwanted  MsgType = 18 // sink: files whose data must not be sent, ahead of the plan that covers them
 	MsgDeleted   MsgType = 19 // sink: what was deleted, or could not be
 	MsgUnsettled MsgType = 20 // sink: directories that did not get their owner, mode or time
-	MsgNames     MsgType = 21 // server: what the patterns of a ModeExpand stand for
-	MsgArrived   MsgType = 22 // sink: what an earlier copy brought of a file, ahead of the plan that covers it
-	MsgRailDown  MsgType = 23 // sink: it takes nothing more over this link
-	MsgFence     MsgType = 24 // source: it writes nothing more over this link; the slots that it addressed over it
+	MsgNames     MsgType = 21 // server: the expansions of the patterns of a ModeExpand
+	MsgArrived   MsgType = 22 // sink: what an earlier copy transferred of a file, ahead of the plan that covers it
+	MsgRailDown  MsgType = 23 // sink: it accepts nothing more over this link
+	MsgFence     MsgType = 24 // source: it writes nothing more over this link; the slots that it addressed over the link
 	MsgFenced    MsgType = 25 // sink: nothing can land through this link any more; the slots that were never announced
 	MsgBasis     MsgType = 30 // sink: files that it compares with its own, ahead of the plan that covers them
-	MsgCost      MsgType = 31 // server, where the client asked: what the session cost it, ahead of its last message
+	MsgCost      MsgType = 31 // server, if the client asked: the cost of the session, ahead of its last message
 
 	MsgAck       MsgType = 78 // either: messages consumed so far
 	MsgHeartbeat MsgType = 79
-	MsgAbort     MsgType = 80 // either: the session is over, and why
+	MsgAbort     MsgType = 80 // either: the session is over, and the reason
 )
 
-// Sequenced reports whether a message counts against the window.
+// Sequenced reports whether a message counts in the window.
 func (t MsgType) Sequenced() bool { return t < 0x40 }
 
 // FrameBytes is the length of the header before every message's body. Header and body
@@ -69,20 +69,19 @@ func (t MsgType) Sequenced() bool { return t < 0x40 }
 const FrameBytes = 16
 
 // MsgBytes bounds a sealed control message. The longest body is an entry whose path and
-// link target have PATH_MAX bytes each.
+// link target both have PATH_MAX bytes.
 const (
 	MsgBytes     = 9 << 10
 	MaxBodyBytes = MsgBytes - FrameBytes - trust.SealBytes
 )
 
-// ControlWindow is how many sequenced messages an end may send before the other end has
-// consumed them. The other end tells what it has consumed at least every AckEvery
-// messages.
+// ControlWindow is how many sequenced messages an end may send before the peer has
+// consumed them. The peer acknowledges consumed messages at least every AckEvery messages.
 const (
 	ControlWindow = 32
 	AckEvery      = 8
-	// ControlMargin is how many receives a queue pair needs beside one for each slot:
-	// for the window, the acks that can be under way for it, and heartbeats, a probe
+	// ControlMargin is how many receives a queue pair needs in addition to one for each
+	// slot: for the window, the acks that can be in flight for it, and heartbeats, a probe
 	// and an abort.
 	ControlMargin = ControlWindow + ControlWindow/AckEvery + 28
 )
@@ -95,8 +94,7 @@ func PutFrame(b []byte, t MsgType, seq, consumed uint64) {
 	binary.LittleEndian.PutUint64(b[8:], seq)
 }
 
-// Frame is a decoded control message. Body is part of the buffer that the message came
-// in.
+// Frame is a decoded control message. Body refers to the buffer of the message.
 type Frame struct {
 	Type     MsgType
 	Consumed uint32

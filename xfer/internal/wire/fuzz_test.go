@@ -15,13 +15,13 @@ func FuzzHeader(f *testing.F) {
 		b := make([]byte, HeaderStride)
 		f.Add(b[:h.Encode(b)])
 		if n > 0 {
-			// Where an extent brings no bytes, its place in the payload means nothing.
+			// The place in the payload of an extent without bytes is ignored.
 			h.Extents[n-1].Flags, h.Extents[n-1].SlotOff = ExtArrived|ExtLast, 1<<30
 			f.Add(b[:h.Encode(b)])
 		}
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		// With its checksum made right, so that the fields behind it are reached.
+		// With a corrected checksum, so that the fields after it are reached.
 		if len(b) >= HopBytes+BareChunkBytes+SumBytes {
 			b = append([]byte(nil), b...)
 			n := len(b) - HopBytes
@@ -86,7 +86,7 @@ func FuzzEntries(f *testing.F) {
 	})
 }
 
-// FuzzMessages runs every other decoder of control messages.
+// FuzzMessages runs all other decoders of control messages.
 func FuzzMessages(f *testing.F) {
 	f.Add([]byte{1, 2, 3})
 	f.Add(AppendReturned(nil, &ReturnedSlot{Slot: 1, Generation: 2, Bad: []uint16{3}}))

@@ -9,42 +9,43 @@ import (
 	"gdrcp/manifest"
 )
 
-// Hello is the client's opening and, as far as the fields apply, the server's answer.
+// Hello is the client's request and, as far as the fields apply, the server's answer.
 type Hello struct {
 	Terms   Terms
 	Paths   []string   // push: the destination; pull: the sources
-	GPU     uint64     // where the client wants the server's slots: see GPUWish
+	GPU     uint64     // the requested location of the server's slots: see GPUWish
 	GPUName string     // the GPU for GPUNamed, as --gpu names it
-	Into    *IntoPlace // where the copy goes, from the sink; nil where the sink does not tell
-	// AsksCost: the client wants to hear what the session cost the server. A server that
-	// does not know the field tells nothing.
+	Into    *IntoPlace // the destination directory, from the sink; nil if the sink does not send it
+	// AsksCost: the client requests the cost of the session for the server. A server that
+	// does not know the field sends nothing.
 	AsksCost bool
-	// Unkept: this end knows MsgUnkept.
+	// Unkept: this end supports MsgUnkept.
 	Unkept bool
-	// Rails: how many rails the session may have, for all that this end knows. 0 is from an
-	// end that does not know which slots of a ring are near to a rail, and is not told.
+	// Rails: the maximum number of rails of the session, as far as this end knows. 0 means
+	// that this end does not support slots that are near to a rail, and must not be sent
+	// them.
 	Rails int
-	// Warnings: this end knows of the texts that a sink has for the user.
+	// Warnings: this end supports MsgWarning.
 	Warnings bool
-	// Root identifies the directory at the server: in a welcome the one of this session, in
-	// a hello of a later attempt the one of the attempt before (chunker.Sink.RootID). It is
-	// empty if the sender does not know it.
+	// Root identifies the directory at the server: in a welcome that of this session, in
+	// the hello of a later attempt that of the previous attempt (chunker.Sink.RootID). It
+	// is empty if the sender does not know it.
 	Root string
-	// Replaced: this end knows that a sink reports, beside FlagWhole, what is lost with the
-	// directory that it replaces, and replaces none of others unasked. An end that does not
-	// know the field does neither.
+	// Replaced: this end knows that with FlagWhole a sink reports what is lost with the
+	// directory that it replaces, and does not replace directories of others unless asked.
+	// An end that does not know the field does neither.
 	Replaced bool
-	// WholeRing: the client has another device to try if the server cannot make its ring of all
-	// slots, and wants no smaller one.
+	// WholeRing: the client has another device to try if the server cannot make its ring
+	// with all slots, and accepts no smaller one.
 	WholeRing bool
-	// Copy identifies the copy and its attempt, so that a sink runs one attempt at a time. It is
-	// zero from a client that makes no other attempt, or does not know the field.
+	// Copy identifies the copy and its attempt, so that a sink runs one attempt at a time.
+	// It is zero if the client makes no other attempt, or does not know the field.
 	Copy CopyAttempt
 }
 
 // CopyAttempt identifies one attempt of a copy.
 type CopyAttempt struct {
-	ID      fileset.StageID // of the copy
+	ID      fileset.StageID // identifies the copy
 	Attempt uint32          // later attempts have higher numbers
 }
 
@@ -121,8 +122,8 @@ func (h *Hello) Encode() []byte {
 	return w.Buf
 }
 
-// helloBound is the most that an integer field of a hello may be in any mode. A larger
-// value never reaches a conversion or a product.
+// helloBound returns the maximum of an integer field of a hello in any mode. A larger
+// value is refused before any conversion or multiplication.
 func helloBound(tag byte) (most uint64, ok bool) {
 	switch tag {
 	case tagMode, tagHash:
@@ -210,7 +211,7 @@ func (h *Hello) field(tag byte, v []byte) error {
 	return nil
 }
 
-// set takes an integer that is within its bound.
+// set stores an integer that is within its bound.
 func (h *Hello) set(tag byte, u uint64) {
 	t := &h.Terms
 	switch tag {
@@ -270,22 +271,21 @@ const (
 	TagPath      = 10 | MustUnderstand
 	TagName      = 11 | MustUnderstand
 	tagGPU       = 15 | MustUnderstand
-	tagMaxDelete = 18 | MustUnderstand // beside FlagDelete, where deleting is bounded
-	// tagInto is for a hello or welcome from the sink. It holds the mark of the
-	// directory that the copy goes into, and the name that the copy gets there. The
-	// name is empty where the copy keeps the source's name, or only the contents are
-	// copied.
+	tagMaxDelete = 18 | MustUnderstand // with FlagDelete, if deleting is limited
+	// tagInto is for a hello or welcome from the sink. It has the mark of the directory
+	// that the copy goes into, and the name that the copy gets there. The name is empty if
+	// the copy keeps the source's name, or only the contents are copied.
 	tagInto    = 19
 	tagGPUName = 20 | MustUnderstand
-	tagIO      = 27 | MustUnderstand // the rung by which the sink is to write files
-	tagMinFile = 21 | MustUnderstand // beside FlagSizes: the fewest bytes that a file may have
-	tagMaxFile = 22 | MustUnderstand // likewise one more than the most bytes; 0 for any number
-	tagSettled = 23 | MustUnderstand // up to which path an earlier try has settled all files
-	tagStage   = 24 | MustUnderstand // beside FlagWhole
-	// tagAsksCost is in a hello, and tells the server to tell what the session cost it.
+	tagIO      = 27 | MustUnderstand // the I/O mode in which the sink should write files
+	tagMinFile = 21 | MustUnderstand // with FlagSizes: the minimum size of a file
+	tagMaxFile = 22 | MustUnderstand // likewise the maximum size plus one; 0 for no limit
+	tagSettled = 23 | MustUnderstand // the path up to which an earlier attempt has settled all files
+	tagStage   = 24 | MustUnderstand // with FlagWhole
+	// tagAsksCost, in a hello, requests the cost of the session for the server.
 	tagAsksCost   = 25
-	tagPartialDir = 26 | MustUnderstand // of a push: where the sink keeps partial files
-	tagTransfers  = 28 | MustUnderstand // how many large files are under way at once
+	tagPartialDir = 26 | MustUnderstand // for a push: the sink's directory for partial files
+	tagTransfers  = 28 | MustUnderstand // how many large files are transferred concurrently
 	tagFarSlots   = 29                  // at the door only: see DoorWish
 	tagFarQPs     = 30                  // likewise
 	_             = 31                  // retired: the sender knew of regions of files
@@ -299,13 +299,13 @@ const (
 	tagCopy       = 49
 )
 
-// retiredRegistered is the number that --io registered had.
+// retiredRegistered is the number of the former mode --io registered.
 const retiredRegistered = 4
 
 // maxRootBytes bounds the identity of a directory.
 const maxRootBytes = 64
 
-// DecodeHello decodes a hello or a welcome. It checks each field by itself.
+// DecodeHello decodes a hello or a welcome. It checks each field in isolation.
 func DecodeHello(b []byte) (h Hello, err error) {
 	r := Reader{b}
 	for {

@@ -49,7 +49,7 @@ func TestHelloCutAnywhere(t *testing.T) {
 	h := sampleHello()
 	b := h.Encode()
 	for n := range b {
-		// Cut between fields it is a shorter hello; anywhere else an error.
+		// If it is cut between fields it is a shorter hello; anywhere else it is an error.
 		if got, err := DecodeHello(b[:n]); err == nil && !bytes.HasPrefix(b, b[:n]) {
 			t.Errorf("%d bytes: %+v", n, got)
 		}
@@ -66,7 +66,7 @@ func TestHelloOfABadAttempt(t *testing.T) {
 	}
 }
 
-// No number of a hello is beyond its range, whatever the mode.
+// No number in a hello exceeds its range, whatever the mode.
 func TestHelloNumbersBeyondTheirRange(t *testing.T) {
 	for _, tag := range []byte{tagChunk, tagPiece, tagSlots, tagQPs, tagCodec, tagFlags, tagGPU, tagMaxDelete, tagMinFile, tagMaxFile, tagIO, tagTransfers} {
 		most, ok := helloBound(tag)
@@ -83,7 +83,7 @@ func TestHelloNumbersBeyondTheirRange(t *testing.T) {
 	}
 }
 
-// A hello says of an earlier try only what can have happened.
+// A hello that describes an impossible earlier attempt is refused.
 func TestBadHellosOfLaterTries(t *testing.T) {
 	for _, path := range []string{"", "/a", "a/../b", "a//b", "a\x00"} {
 		var w Writer
@@ -107,7 +107,8 @@ func TestBadHellosOfLaterTries(t *testing.T) {
 	}
 }
 
-// A tree that appears whole has an id, and goes with no option that looks at what is there.
+// A tree that appears as a whole has an id, and excludes options that depend on existing
+// files.
 func TestHellosOfWholeTrees(t *testing.T) {
 	good := Hello{Terms: Terms{
 		Mode: ModePull, ChunkBytes: 1 << 20, PieceBytes: 1 << 20, Hash: manifest.XXH3, Slots: 4, QPs: 1, Flags: FlagRecursive | FlagItself | FlagWhole,
@@ -142,7 +143,7 @@ func TestHellosOfWholeTrees(t *testing.T) {
 	}
 }
 
-// A welcome may leave out what earlier tries have settled, and may not claim more.
+// A welcome may omit what earlier attempts have settled, and may not add to it.
 func TestAnswersToLaterTries(t *testing.T) {
 	h := sampleHello()
 	for settled, want := range map[string]bool{h.Terms.Settled: true, "": true, "z": false} {
@@ -154,7 +155,7 @@ func TestAnswersToLaterTries(t *testing.T) {
 	}
 }
 
-// The end of a whole tree says whether it has its name, and nothing else.
+// The end of a whole tree reports whether it was published, and nothing else.
 func TestNamed(t *testing.T) {
 	for _, named := range []bool{true, false} {
 		body, got, err := CutNamed(AppendNamed([]byte("roots"), named))
@@ -169,7 +170,7 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// HasSettled goes by the order of entries, in which "." comes first.
+// HasSettled uses the order of entries, in which "." comes first.
 func TestHasSettled(t *testing.T) {
 	for _, c := range []struct {
 		upTo, path string
@@ -182,7 +183,8 @@ func TestHasSettled(t *testing.T) {
 	}
 }
 
-// Only the sink of a push is told where partial files lie, and no path leads elsewhere.
+// Only the sink of a push is sent a directory for partial files, and no path leads
+// elsewhere.
 func TestHellosOfPartialDirs(t *testing.T) {
 	good := Hello{Terms: Terms{
 		Mode: ModePush, ChunkBytes: 1 << 20, PieceBytes: 1 << 20, Hash: manifest.XXH3, Slots: 4, QPs: 1, PartialDir: "/parts/x",
@@ -213,13 +215,13 @@ func TestHellosOfPartialDirs(t *testing.T) {
 	}
 }
 
-// A client that asks for what this version no longer has is refused in words that name it, and
-// one that only knows of it is served.
+// A client that requires a feature that this version no longer has is refused with an
+// error that names it, and one that merely supports it is served.
 func TestHelloOfARetiredFeature(t *testing.T) {
 	h := sampleHello()
 	w := Writer{Buf: h.Encode()}
-	w.Uint(31, 1)  // it knew regions of files
-	w.Uint(33, 40) // and that rings grow
+	w.Uint(31, 1)  // it supported regions of files
+	w.Uint(33, 40) // and growing rings
 	if _, err := DecodeHello(w.Buf); err != nil {
 		t.Errorf("a client that knew regions: %v", err)
 	}

@@ -6,70 +6,68 @@ import (
 	"gdrcp/internal/printable"
 )
 
-// GPUWish is which GPU is wanted, also on the wire: none, any, the GPU of an index
-// (from GPUFirst on), or a GPU by name. The name stands in a field beside.
+// GPUWish is the requested GPU, also on the wire: none, any, a GPU by index (from GPUFirst
+// on), or a GPU by name. The name is in a separate field.
 type GPUWish uint64
 
-// The wishes. A wish from GPUFirst to below GPUNamed is the GPU of that index, counted
-// from GPUFirst.
+// The wishes. A value from GPUFirst to below GPUNamed is the index of a GPU plus GPUFirst.
 const (
 	GPUOff   GPUWish = 0 // host memory
 	GPUAuto  GPUWish = 1 // the GPU nearest to the device, or host memory
 	GPUFirst GPUWish = 2
-	GPUNamed GPUWish = GPUFirst + MaxGPUs // the GPU of that name
+	GPUNamed GPUWish = GPUFirst + MaxGPUs // the GPU with that name
 )
 
-// MaxGPUs bounds the index of a GPU, also one that a peer names.
+// MaxGPUs bounds the index of a GPU, including one from a peer.
 const MaxGPUs = 1024
 
-// Rung is a way for bytes to get between the wire and a slot.
+// Rung is a memory path: the way in which bytes get between the wire and a slot.
 type Rung string
 
-// The rungs of the ladder, best first, and host memory beside it.
+// The memory paths, best first, and host memory.
 const (
-	// RungDMABuf means that the device reads and writes GPU memory, and was given that
-	// memory as a dma-buf.
+	// RungDMABuf means that the device accesses GPU memory directly, which is registered
+	// as a dma-buf.
 	RungDMABuf Rung = "dma-buf"
-	// RungPeermem means the same, but the device was given the memory by its address
+	// RungPeermem means the same, but the memory is registered by its address
 	// (nvidia-peermem).
 	RungPeermem Rung = "peermem"
-	// RungStaged means that chunks pass through pinned host memory.
+	// RungStaged means that chunks are copied through pinned host memory.
 	RungStaged Rung = "staged"
 	// RungHost means that the slots are in host memory.
 	RungHost Rung = "host"
 )
 
-// Direct reports whether the device reaches the GPU's memory by itself.
+// Direct reports whether the device accesses the GPU's memory directly.
 func (r Rung) Direct() bool { return r == RungDMABuf || r == RungPeermem }
 
 // Flush is how a device's writes become visible to the GPU's readers.
 type Flush string
 
-// The ways to flush.
+// The methods of flushing.
 const (
-	// FlushNone means that no flush is needed, because of the GPU's kind or because
-	// nothing arrives.
+	// FlushNone means that no flush is needed, because of the GPU's type or because
+	// nothing is received.
 	FlushNone Flush = "none"
 	// FlushRead is a read of the last address through the same device.
 	FlushRead Flush = "loopback read"
 )
 
-// Memory is where one end has its slots.
+// Memory describes the location of one end's slots.
 type Memory struct {
 	// GPU is the index of the GPU, or -1 for host memory.
 	GPU int `json:"gpu"`
 	// Name is the name of the GPU.
 	Name string `json:"gpu_name,omitempty"`
 	Rung Rung   `json:"rung"`
-	// Path is how far the GPU is from the rail's device: PIX, PXB, PHB or SYS.
+	// Path is the distance of the GPU from the rail's device: PIX, PXB, PHB or SYS.
 	Path  string `json:"path,omitempty"`
 	Flush Flush  `json:"flush,omitempty"`
-	// Why says what was wrong with each better rung. Where this rung was compared with
-	// staging, it gives both speeds. It may be empty.
+	// Why explains why each better memory path is not used. It may be empty.
 	Why string `json:"why,omitempty"`
 }
 
-// String is for example "host memory", or "GPU 0 by dma-buf".
+// String returns for example "host memory", or "GPU 0 by dma-buf".
 func (m Memory) String() string {
 	switch {
 	case m.GPU < 0:
@@ -95,7 +93,7 @@ func (m *Memory) Encode() []byte {
 	return w.Buf
 }
 
-// HostMemory is the Memory of an end whose slots are in host memory. why is the reason.
+// HostMemory is the Memory of an end whose slots are in host memory, with the reason.
 func HostMemory(why string) Memory { return Memory{GPU: -1, Rung: RungHost, Why: why} }
 
 // The tags of MsgMemory.
@@ -108,14 +106,14 @@ const (
 	tagMemWhy   = 6
 )
 
-// cutText bounds a text for people in a message that has others too.
+// cutText truncates a text for people in a message that has others too.
 func cutText(s string) string {
 	const most = 1000
 	return s[:min(len(s), most)]
 }
 
-// DecodeMemory reads what the peer says of its memory. It is text for people: this end
-// does not act on it.
+// DecodeMemory decodes the peer's description of its memory. It is only displayed: this
+// end does not act on it.
 func DecodeMemory(b []byte) (m Memory, err error) {
 	r := Reader{b}
 	m.GPU = -1

@@ -22,7 +22,7 @@ func TestMemoryTravels(t *testing.T) {
 	}
 }
 
-// What the peer says of its memory reaches a terminal.
+// The peer's description of its memory is printed on a terminal.
 func TestMemoryIsPrintable(t *testing.T) {
 	m := Memory{Name: "\x1b[31mred", Why: "a\nb"}
 	got, err := DecodeMemory(m.Encode())

@@ -8,7 +8,7 @@ import (
 // Totals is the body of MsgTotal.
 type Totals struct {
 	Entries, Bytes uint64
-	Final          bool // nothing more will be found
+	Final          bool // the totals will not grow any more
 }
 
 // Encode returns the body of MsgTotal.

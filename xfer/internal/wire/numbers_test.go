@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestNumbersAreUnique: of the numbers of one kind no two are the same, and each is
-// written out, so that what is added renumbers nothing that is on the wire.
+// TestNumbersAreUnique: no two numbers of one kind are equal, and each is written
+// explicitly, so that an addition does not renumber others.
 func TestNumbersAreUnique(t *testing.T) {
 	kinds := "Msg|Door|Mode|Flag|TagEnt|tagEnt|tagMem|tagCost|Tag|tag|Selection|Ext|Codec|Class|Deleted|Compress|rule|name"
 	number := regexp.MustCompile(`(?m)^(?:const|\t) ?(` + kinds + `)([A-Z]\w*)(?: +\w+)? += (\d+|1 << \d+)(?: \| MustUnderstand)?(?: +//.*)?$`)

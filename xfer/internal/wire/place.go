@@ -8,7 +8,7 @@ import (
 	"gdrcp/manifest"
 )
 
-// IntoPlace is where a copy goes.
+// IntoPlace is the destination of a copy.
 type IntoPlace struct {
 	Mark PlaceMark
 	Leaf string
@@ -20,12 +20,11 @@ func (p *IntoPlace) appendTo(w *Writer) {
 	}
 }
 
-// PlaceMark is the SHA-256 of what identifies a directory on a running host. The
-// session's id is part of it, so that nobody recognises the directory in another
-// session.
+// PlaceMark is a SHA-256 that identifies a directory on a running host. It includes the
+// session's id, so that the directory cannot be recognised in another session.
 type PlaceMark [sha256.Size]byte
 
-// DecodeInto reads the field of a hello that says where the copy goes.
+// DecodeInto decodes the field of a hello with the destination of the copy.
 func DecodeInto(v []byte) (*IntoPlace, error) {
 	p := &IntoPlace{}
 	p.Leaf = string(v[copy(p.Mark[:], v):])

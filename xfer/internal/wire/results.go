@@ -7,23 +7,23 @@ import (
 	"gdrcp/manifest"
 )
 
-// Outcome says how an entry ended.
+// Outcome is the result of copying an entry.
 type Outcome uint8
 
 // The outcomes.
 const (
 	Copied Outcome = 0
-	// Skipped is a socket, fifo or device.
+	// Skipped is a socket, FIFO or device.
 	Skipped Outcome = 1
 	// Failed is an entry that could not be read or written.
 	Failed Outcome = 2
 	// Changed is an entry that changed while it was read.
 	Changed Outcome = 3
-	// Corrupt is a file with a piece that did not verify, however often it was sent, or
-	// a file that does not match the given manifest.
+	// Corrupt is a file with a piece that failed verification each time it was sent, or a
+	// file that does not match the given manifest.
 	Corrupt Outcome = 4
-	// Kept is an entry in whose place the destination keeps what it has, as the options
-	// want.
+	// Kept is an entry whose counterpart at the destination is kept, as the options
+	// require.
 	Kept Outcome = 5
 )
 
@@ -32,10 +32,10 @@ type Exception struct {
 	Entry   uint64
 	Outcome Outcome
 	Text    string
-	Theirs  bool // not on the wire: the other end found the problem
+	Theirs  bool // not on the wire: the peer found the problem
 }
 
-// AppendException appends entry id, outcome and text. It cuts the text to fit a
+// AppendException appends entry id, outcome and text. It truncates the text to fit into a
 // message.
 func AppendException(b []byte, x *Exception) []byte {
 	text := x.Text
@@ -56,8 +56,8 @@ func (c *Cursor) Exception() Exception {
 	return Exception{Entry: c.Uvarint(), Outcome: Outcome(c.Byte()), Text: c.Str()}
 }
 
-// DecodeResult decodes the body of MsgResult. All entries below upto have ended. They
-// ended as Copied, except for the exceptions that follow.
+// DecodeResult decodes the body of MsgResult. All entries below upto have ended. Their
+// outcome is Copied, except for the exceptions that follow.
 func DecodeResult(body []byte) (upto uint64, xs []Exception, err error) {
 	c := Cursor{Buf: body}
 	upto = c.Uvarint()
@@ -71,19 +71,19 @@ func DecodeResult(body []byte) (upto uint64, xs []Exception, err error) {
 	return upto, xs, c.Err("result")
 }
 
-// DeleteOutcome says how the deletion of an entry ended.
+// DeleteOutcome is the result of deleting an entry.
 type DeleteOutcome uint8
 
 const (
-	DeletedFile     DeleteOutcome = 1 // no directory: deleted, or in a dry run would be
-	DeletedDir      DeleteOutcome = 2 // likewise a directory
-	DeletedNotEmpty DeleteOutcome = 3 // a directory that stays, because something in it stays
+	DeletedFile     DeleteOutcome = 1 // not a directory: deleted, or in a dry run would be
+	DeletedDir      DeleteOutcome = 2 // a directory, likewise
+	DeletedNotEmpty DeleteOutcome = 3 // a directory that is kept, because something in it is kept
 	DeletedFailed   DeleteOutcome = 4 // it could not be deleted
-	DeletedNone     DeleteOutcome = 5 // nothing was deleted: the list of the source is incomplete
+	DeletedNone     DeleteOutcome = 5 // nothing was deleted, because the source's list is incomplete
 )
 
-// AppendDeleted appends an outcome, its path and its reason to the body of MsgDeleted.
-// It cuts path and text to fit a message.
+// AppendDeleted appends an outcome, its path and its reason to the body of MsgDeleted. It
+// truncates path and text to fit into a message.
 func AppendDeleted(b []byte, f DeleteOutcome, path, text string) []byte {
 	b = append(b, byte(f))
 	for _, s := range []string{path[:min(len(path), manifest.MaxPathBytes)], text[:min(len(text), MaxTextBytes)]} {
@@ -109,12 +109,12 @@ func DecodeDeleted(body []byte, each func(f DeleteOutcome, path, text string)) e
 	return c.Err("list of what was deleted")
 }
 
-// Unsettled is a directory that exists and did not get all of its attributes, and the
+// Unsettled is a directory that exists but did not get all of its attributes, and the
 // reason.
 type Unsettled struct{ Path, Text string }
 
 // AppendTo appends the directory's path and the reason to the body of MsgUnsettled. It
-// cuts the reason to fit a message.
+// truncates the reason to fit into a message.
 func (u *Unsettled) AppendTo(b []byte) []byte {
 	for _, s := range []string{u.Path, u.Text[:min(len(u.Text), MaxTextBytes)]} {
 		b = binary.AppendUvarint(b, uint64(len(s)))
@@ -139,9 +139,9 @@ func DecodeUnsettled(body []byte, each func(Unsettled)) error {
 	return c.Err("list of directories that were not settled")
 }
 
-// DecodeUnwanted calls each for the ids in the body of MsgUnwanted. The body has runs
-// of ids below limit. A run is its distance from the end of the run before, and its
-// length.
+// DecodeUnwanted calls each for the ids in the body of MsgUnwanted. The body has runs of
+// ids below limit. A run is encoded as its distance from the end of the previous run, and
+// its length.
 func DecodeUnwanted(body []byte, limit uint64, each func(id uint64) error) error {
 	c := Cursor{Buf: body}
 	next := uint64(0)
@@ -161,7 +161,8 @@ func DecodeUnwanted(body []byte, limit uint64, each func(id uint64) error) error
 	return c.Err("list of entries that are not wanted")
 }
 
-// Roots is the body of MsgRoot and MsgDone: an end's digests of all that was copied.
+// Roots is the body of MsgRoot and MsgDone: an end's digests of everything that was
+// copied.
 type Roots struct {
 	Content, Meta  [32]byte
 	Entries, Bytes uint64
@@ -189,8 +190,8 @@ func DecodeRoots(b []byte) (r Roots, err error) {
 	return r, nil
 }
 
-// AppendNamed adds to the body of MsgDone whether a tree that was to appear whole has its
-// name.
+// AppendNamed appends to the body of MsgDone whether a tree that should appear as a whole
+// was published.
 func AppendNamed(body []byte, named bool) []byte {
 	if named {
 		return append(body, 1)
@@ -213,7 +214,7 @@ type Abort struct {
 	Text  string
 }
 
-// Encode returns the body of MsgAbort. It cuts the text to fit.
+// Encode returns the body of MsgAbort. It truncates the text to fit.
 func (a *Abort) Encode() []byte {
 	text := a.Text
 	if len(text) > MaxTextBytes {
@@ -230,7 +231,7 @@ func DecodeAbort(b []byte) (a Abort, err error) {
 	return Abort{ErrorClass(b[0]), string(b[1:])}, nil
 }
 
-// ErrorClass groups errors by what a caller can do about them. It travels in aborts, so
+// ErrorClass groups errors by what a caller can do about them. It is sent in aborts, so
 // that a failure has the same exit code at both ends.
 type ErrorClass uint8
 

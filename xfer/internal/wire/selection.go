@@ -9,8 +9,8 @@ import (
 	"gdrcp/manifest"
 )
 
-// The kinds of MsgSelection. The client sends rules and names. The source sends the
-// wish for names.
+// The kinds of MsgSelection. The client sends rules and names. The source sends requests
+// for names.
 const (
 	SelectionRules  = 1
 	SelectionNames  = 2
@@ -37,14 +37,14 @@ func ruleFlags(r *filter.Rule) (flags byte) {
 	return flags
 }
 
-// AppendRule appends one rule: flags, then the pattern with its length.
+// AppendRule appends one rule: flags, then the pattern preceded by its length.
 func AppendRule(b []byte, r *filter.Rule) []byte {
 	b = append(b, ruleFlags(r))
 	b = binary.AppendUvarint(b, uint64(len(r.Pattern)))
 	return append(b, r.Pattern...)
 }
 
-// rule reads one rule.
+// rule decodes one rule.
 func (c *Cursor) rule() (filter.Rule, error) {
 	flags := c.Byte()
 	r := filter.Rule{
@@ -58,19 +58,19 @@ func (c *Cursor) rule() (filter.Rule, error) {
 	return r, nil
 }
 
-// selectionHeadBytes is how many bytes stand before the rules or names of a part.
+// selectionHeadBytes is the number of bytes before the rules or names of a part.
 const selectionHeadBytes = 2
 
-// SelectionPart begins a part of MsgSelection.
+// SelectionPart returns the beginning of a part of MsgSelection.
 func SelectionPart(kind byte) []byte { return []byte{kind, 0} }
 
-// SelectionParts cuts a client's rules or names into parts of MsgSelection.
+// SelectionParts divides a client's rules or names into parts of MsgSelection.
 type SelectionParts struct {
 	part []byte
 	send func(part []byte) error // must not keep the part
 }
 
-// Add adds a rule or a name. Where the part is full, Add sends the part first.
+// Add adds a rule or a name. If the part is full, Add sends it first.
 func (p *SelectionParts) Add(item []byte) error {
 	if len(p.part)+len(item) > MaxBodyBytes {
 		if err := p.send(p.part); err != nil {
@@ -88,7 +88,7 @@ func (p *SelectionParts) End() error {
 	return p.send(p.part)
 }
 
-// NewSelectionParts begins the parts of one kind. It hands each part to send.
+// NewSelectionParts starts the parts of one kind. It passes each part to send.
 func NewSelectionParts(kind byte, send func(part []byte) error) *SelectionParts {
 	return &SelectionParts{part: SelectionPart(kind), send: send}
 }
@@ -110,7 +110,7 @@ type RulesReader struct {
 	bytes int
 }
 
-// Take takes a part and reports whether it is the last one.
+// Take adds a part and reports whether it was the last one.
 func (r *RulesReader) Take(body []byte) (last bool, err error) {
 	kind, last, c, err := DecodeSelection(body)
 	if err != nil {
@@ -144,7 +144,7 @@ const (
 	nameFlagsKnown = 1<<3 - 1
 )
 
-// AppendName appends one name: flags, then the path with its length.
+// AppendName appends one name: flags, then the path preceded by its length.
 func AppendName(b []byte, item *fileset.Listed) []byte {
 	var flags byte
 	for i, on := range []bool{item.Named, item.Contents, item.Implied} {
@@ -157,7 +157,7 @@ func AppendName(b []byte, item *fileset.Listed) []byte {
 	return append(b, item.Path...)
 }
 
-// ListedName reads one name.
+// ListedName decodes one name.
 func (c *Cursor) ListedName() (fileset.Listed, error) {
 	flags := c.Byte()
 	item := fileset.Listed{

@@ -9,7 +9,7 @@ import (
 	"gdrcp/internal/filter"
 )
 
-// ruleParts are rules as they travel.
+// ruleParts encodes rules as on the wire.
 func ruleParts(rules ...filter.Rule) []byte {
 	part := SelectionPart(SelectionRules)
 	for i := range rules {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// RingInfo says where a sink's slots are on the rail of a link, in MsgRing: fixed,
-// little-endian.
+// RingInfo has the addresses and keys of a sink's slots on the rail of a link, in MsgRing:
+// fixed, little-endian.
 type RingInfo struct {
 	Link        uint32 // from 1; see credit.Link
 	Slots       uint32
@@ -15,8 +15,8 @@ type RingInfo struct {
 	HeaderAddr  uint64
 	PayloadKey  uint32
 	HeaderKey   uint32
-	// NearSlots slots from NearFrom on are near to the link's device at the sink. They are 0
-	// where that does not matter, and for a source that does not know of it.
+	// NearSlots slots from NearFrom on are near to the link's device at the sink. Both are
+	// 0 if that does not matter, and for a source that does not support it.
 	NearFrom, NearSlots uint32
 }
 
@@ -37,14 +37,15 @@ func (r *RingInfo) Encode() []byte {
 	return b
 }
 
-// ringInfoBytes is without what is near, and nearRingBytes with that.
+// ringInfoBytes is the length without the near slots, and nearRingBytes with them.
 const (
 	ringInfoBytes = 40
 	nearRingBytes = ringInfoBytes + 8
 )
 
-// DecodeRing decodes a sink's ring and checks it against the terms: it has at most slots of
-// them. It may have fewer than agreed, because a device may reach only a part of a GPU's memory.
+// DecodeRing decodes a sink's ring and checks it against the terms: it has at most slots
+// slots. It may have fewer than agreed, because a device may be able to access only a part
+// of a GPU's memory.
 func DecodeRing(b []byte, slots, slotBytes int) (r RingInfo, err error) {
 	if len(b) != ringInfoBytes && len(b) != nearRingBytes {
 		return r, fmt.Errorf("%w: ring of %d bytes", ErrProtocol, len(b))
@@ -74,7 +75,7 @@ const MaxLinks = 1 << 12
 // generations. In MsgRailDown it has no slots.
 type LostLink struct {
 	Link  uint32
-	Slots []ReturnedSlot // their Slot and Generation count
+	Slots []ReturnedSlot // only their Slot and Generation are used
 }
 
 // Encode returns the body of a message.
@@ -87,7 +88,7 @@ func (l *LostLink) Encode() []byte {
 	return b
 }
 
-// DecodeLostLink decodes a list of at most most slots.
+// DecodeLostLink decodes a list with at most most slots.
 func DecodeLostLink(body []byte, most int) (l LostLink, err error) {
 	c := Cursor{Buf: body}
 	link := c.Uvarint()
@@ -109,9 +110,9 @@ func DecodeLostLink(body []byte, most int) (l LostLink, err error) {
 type ReturnedSlot struct {
 	Slot       uint32
 	Generation uint64
-	// Again says that the whole chunk is wanted again, because its header was damaged.
+	// Again requests the whole chunk again, because its header was damaged.
 	Again bool
-	// Bad lists the extents that are wanted again, by index in the chunk.
+	// Bad lists the extents that are requested again, by index in the chunk.
 	Bad []uint16
 }
 
@@ -135,8 +136,8 @@ func AppendReturned(b []byte, r *ReturnedSlot) []byte {
 	return b
 }
 
-// DecodeCredit calls each for the slots in the body of MsgCredit. bad is memory that it
-// uses again for each slot.
+// DecodeCredit calls each for the slots in the body of MsgCredit. bad is a buffer that it
+// reuses for each slot.
 func DecodeCredit(body []byte, bad []uint16, each func(r *ReturnedSlot) error) error {
 	c := Cursor{Buf: body}
 	var r ReturnedSlot
@@ -172,6 +173,6 @@ func DecodeCredit(body []byte, bad []uint16, each func(r *ReturnedSlot) error) e
 	return c.Err("list of slots")
 }
 
-// StreamBytes stands for the size of a stream whose end is not known yet. It is larger
-// than any file, so that all rules for large files hold for a stream.
+// StreamBytes represents the size of a stream whose end is not known yet. It is larger
+// than any file, so that all rules for large files apply to a stream.
 const StreamBytes = MaxFileBytes

@@ -11,21 +11,21 @@ import (
 
 // The bounds of the terms.
 const (
-	MinChunkBytes = 64 << 10 // a chunk of a copy holds at least one piece
+	MinChunkBytes = 64 << 10 // a chunk of a copy has at least one piece
 	MaxChunkBytes = 64 << 20
 	MaxSlots      = 256
 	MaxQPs        = 16
-	// MaxTransfers is no more than the files that any sink can have open.
+	// MaxTransfers does not exceed the number of files that any sink can have open.
 	MaxTransfers = 16
 	// MaxRingBytes bounds one end's ring.
 	MaxRingBytes = 1 << 30
-	// MaxCompressedChunkBytes bounds chunks that are compressed. Each worker needs as
-	// much memory again to unpack them.
+	// MaxCompressedChunkBytes bounds chunks that are compressed. Each worker needs the
+	// same amount of memory again to decompress them.
 	MaxCompressedChunkBytes = 8 << 20
 )
 
-// Terms are what the two ends agree on. The client's hello asks for them, and the
-// server's welcome grants them.
+// Terms are what the two ends agree on. The client's hello requests them, and the server's
+// welcome grants them.
 type Terms struct {
 	Mode       Mode
 	ChunkBytes int
@@ -33,26 +33,26 @@ type Terms struct {
 	Hash       manifest.Algorithm // 0: no digests (bench only)
 	Slots      int
 	QPs        int
-	Codec      Compress // how the source may compress
+	Codec      Compress // how the source may compress chunks
 	Flags      uint64
 	Name       string         // base name of a single source
-	MaxDelete  uint64         // one more than the number of entries that may be deleted; 0 for any number
+	MaxDelete  uint64         // the maximum number of entries to delete plus one; 0 for no limit
 	Sizes      FileSizes      // of the files that are transferred
 	IO         fileset.IOMode // how the sink writes files
-	Transfers  int            // how many large files the source has under way at once; 0 is its default
-	// Settled is the path of an entry. An earlier try of this copy, whose connection was
-	// lost, has settled all files up to it in the order of entries. It is empty where the
-	// copy is in its first try, or begins anew.
+	Transfers  int            // how many large files the source transfers concurrently; 0 is its default
+	// Settled is the path of an entry. An earlier attempt of this copy, whose connection
+	// was lost, has settled all files up to it in the order of entries. It is empty if the
+	// copy is in its first attempt, or starts from the beginning.
 	Settled string
-	// Stage tells, beside FlagWhole, the staging directory of this copy, in all of its
-	// tries, from those of others.
+	// Stage, with FlagWhole, distinguishes the staging tree of this copy, in all of its
+	// attempts, from those of others.
 	Stage fileset.StageID
-	// PartialDir is where the sink of a push keeps partial files, as
-	// chunker.SinkOptions.PartialDir. It is empty where they lie beside their targets.
+	// PartialDir is the directory in which the sink of a push keeps partial files, as
+	// chunker.SinkOptions.PartialDir. It is empty if they are next to their targets.
 	PartialDir string
 }
 
-// HasSettled reports whether an earlier try of the copy has settled an entry.
+// HasSettled reports whether an earlier attempt of the copy has settled an entry.
 func (p *Terms) HasSettled(path string) bool {
 	return p.Settled != "" && manifest.ComparePaths(path, p.Settled) <= 0
 }
@@ -63,7 +63,7 @@ func (p *Terms) Encrypted() bool { return p.Flags&FlagEncrypt != 0 }
 // Has reports whether both ends agreed on one of the flags.
 func (p *Terms) Has(flags uint64) bool { return p.Flags&flags != 0 }
 
-// MostDeleted is MaxDelete of a hello, as the sink's store takes it.
+// MostDeleted returns a hello's MaxDelete in the form that the sink uses.
 func (p *Terms) MostDeleted() int64 {
 	if p.MaxDelete == 0 || p.MaxDelete > math.MaxInt64 {
 		return -1
@@ -71,8 +71,9 @@ func (p *Terms) MostDeleted() int64 {
 	return int64(p.MaxDelete - 1)
 }
 
-// Touched says why the processor has to touch every chunk. No chunk then goes straight
-// to or from a GPU. Touched returns nil if the processor need not.
+// Touched returns the reason why the processor has to access every chunk, in which case no
+// chunk is transferred directly to or from a GPU. It returns nil if the processor need
+// not.
 func (p *Terms) Touched() error {
 	switch {
 	case p.Encrypted():
@@ -85,16 +86,16 @@ func (p *Terms) Touched() error {
 	return nil
 }
 
-// DigestOf is the digest of data, the bytes of extent x. The extent is a piece of a
+// DigestOf returns the digest of data, the bytes of extent x. The extent is a piece of a
 // file of fileBytes.
 func (p *Terms) DigestOf(x *Extent, fileBytes int64, data []byte) manifest.Digest {
 	return p.Hash.Piece(data, uint64(x.Off/p.PieceBytes), p.PieceBytes, fileBytes <= p.PieceBytes)
 }
 
-// Compress says how a source may store chunks.
+// Compress is how a source may encode chunks.
 type Compress uint8
 
-// The ways to compress. CompressAuto uses s2 where s2 saves enough bytes.
+// The compression settings. CompressAuto uses s2 if it saves enough bytes.
 const (
 	CompressOff  Compress = 0
 	CompressZstd Compress = 1
@@ -111,10 +112,10 @@ const (
 	ModeBench Mode = 3 // the client is the source, without files
 	// 4 was a question that the door answers now.
 	ModePing   Mode = 5 // round trips
-	ModeExpand Mode = 6 // the names that patterns of a pull stand for
+	ModeExpand Mode = 6 // the expansions of a pull's patterns
 )
 
-// String is the mode as a word for people.
+// String returns the mode as a word for people.
 func (m Mode) String() string {
 	switch m {
 	case ModePush:
@@ -131,18 +132,17 @@ func (m Mode) String() string {
 	return "unknown"
 }
 
-// FileSizes bounds the sizes of the files that are transferred, with the meaning that
-// rsync gives. Files outside the bounds still exist at the source, so --delete leaves
-// them alone.
+// FileSizes bounds the sizes of the files that are transferred, as in rsync. Files outside
+// the bounds still exist at the source, so --delete leaves them alone.
 type FileSizes struct {
 	MinBytes uint64
-	MaxBytes uint64 // one more than the largest size; 0 for any size
+	MaxBytes uint64 // the largest size plus one; 0 for no limit
 }
 
 // IsSet reports whether any bound is set.
 func (s *FileSizes) IsSet() bool { return *s != FileSizes{} }
 
-// Keeps says why a file is not transferred. It is "" for a file that is.
+// Keeps returns the reason why a file is not transferred, or "" if it is.
 func (s *FileSizes) Keeps(e *manifest.Entry) string {
 	switch size := uint64(e.Size); {
 	case e.Type != manifest.File:

@@ -8,9 +8,9 @@ import (
 
 // These errors of the peer end a session.
 var (
-	// ErrProtocol says that the peer sent something that the protocol does not allow.
+	// ErrProtocol means that the peer sent something that the protocol does not allow.
 	ErrProtocol = errors.New("protocol error")
-	// ErrPeerSilent says that nothing was heard from the peer for too long.
+	// ErrPeerSilent means that nothing was received from the peer for too long.
 	ErrPeerSilent = errors.New("the peer fell silent")
 )
 
@@ -73,8 +73,7 @@ func DecodeUint(tag byte, v []byte) (uint64, error) {
 	return u, nil
 }
 
-// unknownField says what a decoder does with a tag that it does not know: nil passes
-// the field over.
+// unknownField returns an error if a field with an unknown tag must not be ignored.
 func unknownField(tag byte) error {
 	if tag&MustUnderstand == 0 {
 		return nil
@@ -83,7 +82,7 @@ func unknownField(tag byte) error {
 }
 
 // Cursor reads fixed and varint values from a message body. After the first error, Bad
-// stays set and every value is zero.
+// remains set and every value is zero.
 type Cursor struct {
 	Buf []byte
 	Bad bool
@@ -100,7 +99,7 @@ func (c *Cursor) Uvarint() uint64 {
 	return v
 }
 
-// Take reads n bytes. They stay part of the body.
+// Take reads n bytes. They refer to the body.
 func (c *Cursor) Take(n uint64) []byte {
 	if n > uint64(len(c.Buf)) {
 		c.Bad, c.Buf = true, nil
@@ -120,10 +119,10 @@ func (c *Cursor) Byte() byte {
 	return v[0]
 }
 
-// Str reads bytes that stand behind their length.
+// Str reads bytes that are preceded by their length.
 func (c *Cursor) Str() string { return string(c.Take(c.Uvarint())) }
 
-// Err reports that the body was too short or has bytes left over.
+// Err returns an error if the body was too short or has bytes left over.
 func (c *Cursor) Err(what string) error {
 	if c.Bad {
 		return fmt.Errorf("%w: %s is cut off", ErrProtocol, what)

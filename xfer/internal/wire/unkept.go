@@ -10,15 +10,15 @@ import (
 	"gdrcp/manifest"
 )
 
-// The bounds of what MsgUnkept has of one attribute.
+// The bounds of the fields of MsgUnkept for one attribute.
 const (
 	maxAttributeBytes = 255
 	maxReasonBytes    = 256
 )
 
-// AppendUnkept appends one attribute to the body of MsgUnkept: how many entries lack it, and
-// each with its length the name of the attribute, the directory, the first of the entries
-// and the reason. It cuts the reason to fit a message.
+// AppendUnkept appends one attribute to the body of MsgUnkept: how many entries lack it,
+// and, each preceded by its length, the name of the attribute, the directory, the first of
+// the entries and the reason. It truncates the reason to fit into a message.
 func AppendUnkept(b []byte, u *fileset.Unkept) []byte {
 	b = binary.AppendUvarint(b, uint64(u.Entries))
 	reason := u.Reason[:min(len(u.Reason), maxReasonBytes)]

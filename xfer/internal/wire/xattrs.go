@@ -9,16 +9,16 @@ import (
 
 const (
 	// XattrWindow bounds the attributes of entries that have not ended. It has room for
-	// those of several entries (fileset.MaxXattrsBytes).
+	// the attributes of several entries (fileset.MaxXattrsBytes).
 	XattrWindow = 8 << 20
-	// xattrPartBytes bounds the numbers that stand before a part's bytes.
+	// xattrPartBytes bounds the numbers that precede a part's bytes.
 	xattrPartBytes = 4 * binary.MaxVarintLen64
 )
 
-// AppendXattrs appends as much of an entry's attributes, from off on, as room has. It
-// returns the offset that it has reached. The part is: uvarint id of the entry, uvarint
-// length of all its attributes in bytes, uvarint offset of this part, uvarint length
-// and bytes.
+// AppendXattrs appends as much of an entry's attributes, starting at off, as fits in room.
+// It returns the offset that it has reached. The format of the part is: uvarint id of the
+// entry, uvarint length of all its attributes in bytes, uvarint offset of this part,
+// uvarint length and bytes.
 func AppendXattrs(b []byte, id uint64, x fileset.Xattrs, off, room int) ([]byte, int) {
 	n := min(room-xattrPartBytes-len(b), len(x)-off)
 	if n <= 0 {
@@ -28,7 +28,7 @@ func AppendXattrs(b []byte, id uint64, x fileset.Xattrs, off, room int) ([]byte,
 	return append(b, x[off:off+n]...), off + n
 }
 
-// XattrPart is a part as it arrives.
+// XattrPart is a received part.
 type XattrPart struct {
 	ID, Total, Off uint64
 	Bytes          []byte

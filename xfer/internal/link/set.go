@@ -40,7 +40,7 @@ type Set struct {
 	// are links that the two ends have not finished with.
 	coming, lost map[credit.Link]*Link
 	last         credit.Link // the highest number so far
-	// Answered are the numbers of unknown links for which a fence was answered.
+	// answered are the numbers of unknown links for which a fence was answered.
 	answered map[credit.Link]bool
 	group    *errgroup.Group
 	ctx      context.Context

@@ -27,7 +27,7 @@ const leftoverLinkAge = time.Minute
 // leftoverLinkAge. A partial file stays with its journal for leftoverPartialAge. What is
 // removed belongs to the effective user. Root removes what any user has, because root
 // gives files away before they get their names. Directories with such a name stay, except
-// staging directories that no copy has gone on with for leftoverPartialAge.
+// staging directories that no copy has gone on with for leftoverPartialAge, and empty ones.
 func (s *Sink) sweep(h *dirHandle) {
 	h.swept.Do(func() {
 		here, away := sweepDir(s.hosts.in(h.fd), time.Now()), s.sweepPartials(h)
@@ -137,11 +137,48 @@ func dropPartial(in *hostsIn, journal string) bool {
 // file has no name left. With locked, the lock alone says whether the file is in use.
 func removeLeftover(in *hostsIn, name string, locked bool) bool {
 	fd, ok := lockUnused(in.dirfd, name, true)
+	if !ok && !in.blind() {
+		if giveBack := openToUser(in.dirfd, name); giveBack != nil {
+			fd, ok = lockUnused(in.dirfd, name, true)
+			giveBack(!ok)
+		}
+	}
 	if !ok {
 		return false
 	}
 	defer fsys.CloseQuietly(fd)
 	return (locked || !in.mayUseFD(fd)) && in.unlink(name)
+}
+
+// openToUser lets this user open a file of its own whose final mode lets not even its owner read
+// it: a run that was killed right before the file got its name left it so. The caller calls
+// giveBack, unless it is nil, which sets the mode again if that is wanted.
+func openToUser(dirfd int, name string) (giveBack func(wanted bool)) {
+	fd, err := fsys.Openat(dirfd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err == nil {
+		fsys.CloseQuietly(fd)
+	}
+	if err != unix.EACCES {
+		return nil
+	}
+	fd, err = fsys.Openat(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	var st unix.Stat_t
+	chmod := func(mode uint32) error {
+		return fsys.Uninterrupted(func() error { return unix.Chmod(fsys.DescriptorPath(fd), mode) })
+	}
+	if fsys.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || !mayBeOurs(&st) || st.Mode&0o400 != 0 || chmod(0o600) != nil {
+		fsys.CloseQuietly(fd)
+		return nil
+	}
+	return func(wanted bool) {
+		if wanted {
+			_ = chmod(st.Mode & 0o7777)
+		}
+		fsys.CloseQuietly(fd)
+	}
 }
 
 // lockUnused locks a regular file that nobody else has locked; with ours, only a file

@@ -227,3 +227,88 @@ func TestCleanDeep(t *testing.T) {
 	}
 	t.Errorf("four times as many directories took %.0f times as long", ratios)
 }
+
+// TestKilledRightBeforeTheName: what is left has its final mode, which may let not even its owner
+// read it. The next copy to the directory and Clean remove it.
+func TestKilledRightBeforeTheName(t *testing.T) {
+	for _, mode := range []uint32{0o000, 0o200, 0o044, 0o444} {
+		for _, clean := range []bool{false, true} {
+			dir := t.TempDir()
+			asNobody(t, dir, func() {
+				s := sinkInto(t, dir, SinkOptions{Keep: Keep{Modes: true}, NoFsync: true})
+				defer s.Close()
+				e := fileEntry("f", "x")
+				e.Mode = mode
+				temp, err := begin(s, e, "x")
+				if err == nil {
+					err = temp.close() // as a kill does
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				next := sinkInto(t, dir, SinkOptions{NoFsync: true})
+				defer next.Close()
+				if clean {
+					err = Clean(t.Context(), dir, func(string, int64, int64) {})
+				} else {
+					err = put(next, fileEntry("g", "x"), "x")
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			if left := slices.DeleteFunc(namesIn(t, dir), func(name string) bool { return name == "g" }); len(left) > 0 {
+				t.Errorf("mode %o, clean %v: left %q", mode, clean, left)
+			}
+		}
+	}
+}
+
+// TestFilesInUseKeepTheirMode: who looks for leftovers leaves what a copy is about to publish as it is.
+func TestFilesInUseKeepTheirMode(t *testing.T) {
+	dir := t.TempDir()
+	asNobody(t, dir, func() {
+		s := sinkInto(t, dir, SinkOptions{Keep: Keep{Modes: true}, NoFsync: true})
+		defer s.Close()
+		temp, err := begin(s, &manifest.Entry{Type: manifest.File, Path: "f", Size: 1}, "x")
+		if err == nil {
+			err = Clean(t.Context(), dir, func(string, int64, int64) {})
+		}
+		if err == nil {
+			err = s.Publish([]*Temp{temp})[0]
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	wantMode(t, filepath.Join(dir, "f"), 0)
+}
+
+// TestEmptyStages: a kill leaves directories for trees that nothing was put into. A copy of a tree
+// to that directory removes them, unless somebody uses them, and what else killed copies left.
+func TestEmptyStages(t *testing.T) {
+	dir := t.TempDir()
+	empty, full, used := fileset.RandomStage(), fileset.RandomStage(), fileset.RandomStage()
+	makeTree(t, dir, empty+"/", full+"/", full+"/f=", used+"/", fileset.TempName()+"=left")
+	lock, err := os.Open(filepath.Join(dir, used))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	wholeSink(t, dir, "tree", fileset.NewStageID()).Close()
+	wantTree(t, dir, empty+"/", full+"/", full+"/f=", used+"/")
+	top, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer top.Close()
+	in := newOtherHosts().in(int(top.Fd()))
+	sweepDir(in, time.Now().Add(leftoverLinkAge-time.Second))
+	wantTree(t, dir, empty+"/", full+"/", full+"/f=", used+"/")
+	sweepDir(in, time.Now().Add(leftoverLinkAge+time.Second))
+	wantTree(t, dir, full+"/", full+"/f=", used+"/")
+}

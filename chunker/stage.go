@@ -91,7 +91,11 @@ func (s *Sink) beginStage() error {
 	}
 	s.stage = &stage{id: s.opt.Whole.ID, leaf: s.leaf, fd: -1, replacedFD: -1}
 	s.stage.name = fileset.StageStem(s.leaf) + s.stage.id.String()
-	return s.adoptStage()
+	if err := s.adoptStage(); err != nil {
+		return err
+	}
+	s.sweep(s.base) // no file is made there, before which others sweep
+	return nil
 }
 
 // checkTop makes sure that what is at the final name can be exchanged with a directory.
@@ -337,7 +341,8 @@ func (s *Sink) closeStage() {
 }
 
 // removeLeftoverStage removes a staging directory that gdrcp made, that no copy uses, nor may on
-// another host, and that belongs to this user, or for root to any. It reports whether it is gone.
+// another host, and that belongs to this user, or for root to any. An empty one goes after
+// leftoverLinkAge: a kill leaves it before a copy has put anything there. It reports whether it is gone.
 // looked, or nil, is called for each name, told, or nil, gets what becomes of it, and stop,
 // or nil, ends it.
 func removeLeftoverStage(in *hostsIn, name string, olderThan time.Duration, now time.Time, looked func(), told func(Removal), stop <-chan struct{}) bool {
@@ -348,7 +353,11 @@ func removeLeftoverStage(in *hostsIn, name string, olderThan time.Duration, now 
 	}
 	defer fsys.CloseQuietly(fd)
 	var st, named unix.Stat_t
-	if fsys.Fstat(fd, &st) != nil || !mayBeOurs(&st) || now.UnixNano()-fsys.Nanoseconds(st.Ctim) < int64(olderThan) || in.mayUse(&st) {
+	if fsys.Fstat(fd, &st) != nil || !mayBeOurs(&st) || in.mayUse(&st) {
+		return false
+	}
+	age := time.Duration(now.UnixNano() - fsys.Nanoseconds(st.Ctim))
+	if age < min(olderThan, leftoverLinkAge) {
 		return false
 	}
 	if fsys.TryLock(fd) != nil {
@@ -357,13 +366,15 @@ func removeLeftoverStage(in *hostsIn, name string, olderThan time.Duration, now 
 	if fsys.Fstatat(dirfd, name, &named, unix.AT_SYMLINK_NOFOLLOW) != nil || inodeOf(&named) != inodeOf(&st) {
 		return false
 	}
-	if !mayTakeStage(dirfd, fd) {
+	if age < olderThan || !mayTakeStage(dirfd, fd) {
 		rmdir := func() error { return unix.Unlinkat(dirfd, name, unix.AT_REMOVEDIR) }
-		if !mayTakeAny(dirfd) || fsys.Uninterrupted(rmdir) != nil { // with nothing in it, nothing is lost
-			in.fail(name, ErrNoMark)
-			return false
+		if mayTakeAny(dirfd) && fsys.Uninterrupted(rmdir) == nil { // with nothing in it, nothing is lost
+			return true
 		}
-		return true
+		if age >= olderThan {
+			in.fail(name, ErrNoMark)
+		}
+		return false
 	}
 	if in.blind() {
 		// A copy on another host may get the lock as well: nobody goes on with this name.

@@ -73,10 +73,14 @@ func (o *Options) maxDelete() uint64 {
 func (k *sink) decide(e *sinkEntry) (done bool, err error) {
 	if e.Type == manifest.File && k.Session.Terms.HasSettled(e.Path) && k.stillHas(e) {
 		k.tryAgain(e)
+		k.dropJournal(e)
 		e.problem = &wire.Exception{Entry: e.id, Outcome: Kept, Text: "settled in an earlier try"}
 	} else if why, same := k.keeps(e); why != "" {
 		e.problem = &wire.Exception{Entry: e.id, Outcome: Kept, Text: why}
 		k.keepNames(e, same != nil)
+		if same != nil {
+			k.dropJournal(e)
+		}
 		if same != nil && !k.Session.Terms.Has(wire.FlagDryRun|wire.FlagWhole) {
 			if err := k.store.Settle(&e.Entry, e.attrs, *same); err != nil {
 				e.problem = &wire.Exception{Entry: e.id, Outcome: Failed, Text: err.Error()}
@@ -96,6 +100,14 @@ func (k *sink) decide(e *sinkEntry) (done bool, err error) {
 	e.unwanted = e.Type == manifest.File && !e.isLink()
 	e.over = !e.unwanted
 	return true, nil
+}
+
+// dropJournal removes the journal of a file that the destination has. A copy leaves it if it is
+// killed after the file has got its name.
+func (k *sink) dropJournal(e *sinkEntry) {
+	if e.Size >= ResumeBytes && !k.Session.Terms.Has(wire.FlagDryRun) {
+		k.store.DropPartial(&e.Entry)
+	}
 }
 
 // checkWritable ends a copy of one file that cannot get its name, unless the existing file is

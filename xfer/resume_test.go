@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/fusetest"
 	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
@@ -325,5 +326,30 @@ func TestWrittenFilesAreVerified(t *testing.T) {
 		o := w.options(t)
 		o.VerifyWritten = true
 		r.finish(t, o)
+	}
+}
+
+// TestJournalWithoutItsFile: a copy that is killed right after a file got its name leaves the
+// journal. The next copy, which keeps the file, removes it.
+func TestJournalWithoutItsFile(t *testing.T) {
+	for _, w := range ways(t)[:1] {
+		r := newResumed(t, w, true)
+		if err := os.WriteFile(filepath.Join(r.from, "src"), make([]byte, xfer.ResumeBytes+1), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		journal := filepath.Join(r.to, fileset.JournalName("dst"))
+		for _, o := range []xfer.Options{{}, {DryRun: true}, {}} {
+			if err := os.WriteFile(journal, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			o.Times = true
+			sum, err := r.copy(t, t.Context(), o)
+			if err != nil {
+				t.Fatal(sum, err)
+			}
+			if _, err := os.Stat(journal); os.IsNotExist(err) == o.DryRun {
+				t.Errorf("dry run %v: the journal: %v", o.DryRun, err)
+			}
+		}
 	}
 }

@@ -15,10 +15,10 @@ const (
 	rcopyPort  = "7571"
 )
 
-// bedDevice is a device of the guest with the goals that hold on it.
+// bedDevice is a device of the guest, with the goals for it.
 type bedDevice struct {
 	name, kind, address string
-	// memoryMiB is how much a bandwidth test moves: some seconds' worth.
+	// memoryMiB is how much a bandwidth test transfers: enough for some seconds.
 	memoryMiB           int
 	plain, hashed, file float64 // goals, as ratios to ib_write_bw
 }
@@ -63,10 +63,10 @@ func benchBed(ctx context.Context, o options) error {
 	return o.print(rows)
 }
 
-// compareDevice runs all competitors on one device in turn.
+// compareDevice runs all competitors on one device, in turn.
 func (o options) compareDevice(ctx context.Context, d bedDevice, source, dst string) ([]row, error) {
 	fmt.Fprintf(o.log, "bed: %s, MiB/s\n", d.kind)
-	// Not the loopback address: a server that listens there offers no RDMA.
+	// Not the loopback address: a server that listens on it offers no RDMA.
 	serve, err := o.serve(ctx, dst, d.address+":7473", "verbs "+d.name+" "+d.address)
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (o options) compareDevice(ctx context.Context, d bedDevice, source, dst str
 		{name: "none", run: memory("none")}, {name: "xxh3", run: memory("xxh3")},
 		toFile("gdrcp", file...),
 		theirs,
-		// What reading and writing the file costs this guest without any network.
+		// The cost of reading and writing the file in this guest, without a network.
 		toFile("dd", "dd", "status=none", "bs=1M", "if="+source, "of="+to("dd")),
 	})
 	if err != nil {
@@ -113,9 +113,9 @@ func (o options) compareDevice(ctx context.Context, d bedDevice, source, dst str
 	}, nil
 }
 
-// again runs what is run again if its error has a text of the sort that comes and goes: rcopy
-// sometimes does not connect over Soft-iWARP, and perftest does not find out how fast its clock
-// ticks on a busy machine.
+// again retries run if its error contains a text that marks a temporary error: rcopy
+// sometimes does not connect over Soft-iWARP, and perftest cannot determine the clock rate
+// on a busy machine.
 func (o options) again(text string, run func(context.Context) (float64, error)) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (value float64, err error) {
 		for range 5 {
@@ -137,7 +137,7 @@ func writeBW(ctx context.Context, d bedDevice) (float64, error) {
 		return 0, err
 	}
 	defer s.stop()
-	time.Sleep(300 * time.Millisecond) // it says that it waits before it listens
+	time.Sleep(300 * time.Millisecond) // it reports that it waits before it listens
 	printed, err := output(ctx, append(argv, d.address)...)
 	if err != nil {
 		return 0, err
@@ -145,8 +145,8 @@ func writeBW(ctx context.Context, d bedDevice) (float64, error) {
 	return parsePerftest(printed)
 }
 
-// parsePerftest finds the average bandwidth in what ib_write_bw prints: the
-// fourth column of the line that begins with the message size. Its MB are MiB.
+// parsePerftest extracts the average bandwidth from the output of ib_write_bw: the fourth
+// column of the line that begins with the message size. Its MB are MiB.
 func parsePerftest(printed string) (float64, error) {
 	for line := range strings.Lines(printed) {
 		fields := strings.Fields(line)

@@ -60,7 +60,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// What --rsh and --remote-path take apart again holds paths together.
+// Paths survive being split by --rsh and --remote-path.
 func TestCopyOverSSH(t *testing.T) {
 	o := options{program: "/a b/gdrcp"}
 	want := []string{"/a b/gdrcp", "-q", "--rsh", "ssh -F '/c d/config'", "--remote-path", "'/a b/gdrcp'", "f", "host:/f"}
@@ -257,7 +257,7 @@ func TestServer(t *testing.T) {
 func TestConnectingAgain(t *testing.T) {
 	for _, c := range []struct {
 		fails string
-		times int // that it fails
+		times int // number of failures
 		runs  int
 		fine  bool
 	}{
@@ -279,7 +279,7 @@ func TestConnectingAgain(t *testing.T) {
 	}
 }
 
-// TestTookOf: a process that works takes processor time and has memory.
+// TestTookOf: a working process uses processor time and memory.
 func TestTookOf(t *testing.T) {
 	s, err := startServer(t.Context(), "up", "sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done; echo up; exec sleep 60")
 	if err != nil {

@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	// directGoal is how many times as fast as through the page cache a large file gets to
-	// the disk, and directCPUGoal what it takes of that one's processor time.
+	// directGoal is the required speed of writing a large file with O_DIRECT, relative to
+	// the page cache, and directCPUGoal the allowed processor time, likewise.
 	directGoal, directCPUGoal = 1.3, 0.7
-	// journalGoal is the share of the speed without a journal that a copy keeps.
+	// journalGoal is the required speed of a copy with a journal, relative to one without.
 	journalGoal = 0.95
-	// ddGoal is the share of what dd reaches past the page cache, ddCount at once.
+	// ddGoal is the required speed relative to ddCount concurrent dd with O_DIRECT.
 	ddGoal, ddCount = 0.9, 4
 )
 
-// middleMiB is the size of a file of middle size, of which a tree is copied to the disk.
+// middleMiB is the size of the medium-sized files of a tree that is copied to the disk.
 const middleMiB = 16
 
-// diskBench compares ways to this host's disk.
+// diskBench compares methods of writing to this host's disk.
 type diskBench struct {
 	host
 	dir      string // on the disk
 	inMemory string // the file to copy
 }
 
-// compareDisk times copies of one large file to a disk and from there, past the page cache
-// and through it, beside dd.
+// compareDisk times copies of one large file to and from a disk, with O_DIRECT and through
+// the page cache, and compares them with dd.
 func (h *host) compareDisk(ctx context.Context) (rows []row, err error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(h.disk, &fs); err != nil {
@@ -72,7 +72,7 @@ func (d *diskBench) toDisk(ctx context.Context) ([]row, error) {
 	ours := func(title string, options ...string) *competitor {
 		return copying(title, d.inMemory, to, slices.Concat([]string{d.program, "-q"}, options, []string{d.inMemory, to})...)
 	}
-	dd := make([][]string, ddCount) // each writes its part
+	dd := make([][]string, ddCount) // each writes its own part
 	for i := range dd {
 		dd[i] = []string{"dd", "bs=1M", "status=none", fmt.Sprintf("count=%d", part), fmt.Sprintf("skip=%d", i*part), fmt.Sprintf("seek=%d", i*part),
 			"if=" + d.inMemory, "of=" + to, "conv=notrunc,fsync", "oflag=direct"}
@@ -93,8 +93,8 @@ func (d *diskBench) toDisk(ctx context.Context) ([]row, error) {
 	}, errors.Join(err, os.RemoveAll(to))
 }
 
-// middleToDisk writes a tree of files of middle size to the disk, a quarter of the large file
-// in all.
+// middleToDisk writes a tree of medium-sized files to the disk, a quarter of the large
+// file in all.
 func (d *diskBench) middleToDisk(ctx context.Context) (rows []row, err error) {
 	count := max(d.diskMiB/4/middleMiB, 1)
 	name := fmt.Sprintf("%d files of %d MiB to the disk", count, middleMiB)

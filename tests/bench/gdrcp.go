@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// What this benchmark knows of gdrcp's command line and of its --json events
+// Everything in this benchmark that depends on gdrcp's command line and its --json events
 // is in this file.
 
-// makeKey makes the key that servers and clients of this benchmark share, and
-// names it to them.
+// makeKey creates the key that servers and clients of this benchmark share, and sets it in
+// their environment.
 func (o options) makeKey(ctx context.Context, dir string) error {
 	file := filepath.Join(dir, "key")
 	if _, err := output(ctx, o.program, "key", "new", "bench", "--key-file", file); err != nil {
@@ -23,27 +23,26 @@ func (o options) makeKey(ctx context.Context, dir string) error {
 	return os.Setenv("GDRCP_KEY_FILE", file)
 }
 
-// serve starts `gdrcp serve` on root and waits until it says that it serves
-// on reach, part of a line that it prints, as in "tcp 127.0.0.1:7473".
+// serve starts `gdrcp serve` on root and waits until it prints that it serves on reach, a
+// part of a line such as "tcp 127.0.0.1:7473".
 func (o options) serve(ctx context.Context, root, listen, reach string) (*server, error) {
 	return startServer(ctx, reach, o.program, "serve", "--root", root, "--listen", listen)
 }
 
-// copyArgs is the command that copies source to path on the server at host,
-// with what options it needs besides the defaults.
+// copyArgs returns the command that copies source to path on the server at host, with
+// extra options.
 func (o options) copyArgs(transport string, extra []string, source, host, path string) []string {
 	args := append([]string{o.program, "-q", "--transport", transport}, extra...)
 	return append(args, source, "rdma://"+host+"/"+path)
 }
 
-// copyOverSSH is the command that copies source to dst, which is host:path, with
-// the same program at the other end.
+// copyOverSSH returns the command that copies source to dst, which is host:path, with the
+// same program on the remote side.
 func (o options) copyOverSSH(config, source, dst string) []string {
 	return []string{o.program, "-q", "--rsh", "ssh -F '" + config + "'", "--remote-path", "'" + o.program + "'", source, dst}
 }
 
-// memoryToMemory runs gdrcp's own bench, with what options it needs besides
-// the defaults, and returns MiB/s.
+// memoryToMemory runs gdrcp's own bench, with extra options, and returns MiB/s.
 func (o options) memoryToMemory(ctx context.Context, transport string, extra []string, host, hash string, mib int) (float64, error) {
 	args := append([]string{o.program, "bench", "--json", "--transport", transport, "--hash", hash,
 		"--bytes", strconv.Itoa(mib << 20), "--rounds", "0"}, extra...)
@@ -54,8 +53,8 @@ func (o options) memoryToMemory(ctx context.Context, transport string, extra []s
 	return eventField(events, "bandwidth", map[string]string{"hash": hash}, "mib_per_s")
 }
 
-// eventField finds, in a list of JSON objects one a line, the last of the kind
-// event whose fields are as in match, and returns its field name, or outer.name, which must be a
+// eventField finds, in a list of JSON objects, one per line, the last one of the given
+// kind whose fields match, and returns its field name, or outer.name, which must be a
 // positive number.
 func eventField(lines, event string, match map[string]string, name string) (float64, error) {
 	value, found := 0.0, false

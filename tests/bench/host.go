@@ -14,25 +14,26 @@ import (
 )
 
 const (
-	// encryptedGoal is what --encrypt leaves at least of the plain rate, from memory to
-	// memory, and encryptedFileGoal that of files.
+	// encryptedGoal is the required rate with --encrypt, relative to that without, from
+	// memory to memory, and encryptedFileGoal that of files.
 	encryptedGoal     = 0.65
 	encryptedFileGoal = 0.6
-	// verifiedGoal is what digests at both ends leave at least of the rate.
+	// verifiedGoal is the required rate with digests at both ends, relative to that
+	// without.
 	verifiedGoal = 0.9
 )
 
-// host is what the comparisons over loopback TCP work with.
+// host has the state of the comparisons over loopback TCP.
 type host struct {
 	options
 	big, linux   string   // sources
 	kibibyte     string   // likewise, of 1 KiB
 	plain        string   // linux without its few links, which scp cannot copy
-	dst          string   // where every server writes
+	dst          string   // the directory that all servers write to
 	gdrcp, rsync string   // servers: host:port
-	sshConfig    string   // leads to an SSH server
+	sshConfig    string   // configuration for reaching an SSH server
 	scp          []string // the command up to its sources
-	sshDst       string   // dst in scp's words, and in gdrcp's
+	sshDst       string   // dst in the syntax of scp, and of gdrcp
 	servers      []*server
 }
 
@@ -88,7 +89,7 @@ func benchHost(ctx context.Context, o options) error {
 	return model.printModel(os.Stdout)
 }
 
-// prepare makes the sources in folder and starts the servers.
+// prepare creates the sources in folder and starts the servers.
 func (h *host) prepare(ctx context.Context, folder string) error {
 	var space unix.Statfs_t
 	if err := unix.Statfs(folder, &space); err != nil {
@@ -148,7 +149,7 @@ func (h *host) start(ctx context.Context, folder string) (err error) {
 	return nil
 }
 
-// copier makes a competitor that copies source to name under dst by a command.
+// copier returns a competitor that copies source to name under dst with a command.
 func (h *host) copier(title, source, name string, argv ...string) *competitor {
 	c := copying(title, source, filepath.Join(h.dst, name), argv...)
 	remove := c.prepare
@@ -159,9 +160,9 @@ func (h *host) copier(title, source, name string, argv ...string) *competitor {
 	return c
 }
 
-// touchMemory writes a file and removes it, so that the pages that the next file takes are
-// this machine's: a virtual machine's host takes back those that were free for some time,
-// and then each costs several times as much as the copy into it.
+// touchMemory writes a file and removes it, so that the pages for the next file are
+// already assigned to this machine: a virtual machine's host takes back pages that were
+// free for some time, and then each costs several times as much as the copy into it.
 func (h *host) touchMemory(ctx context.Context, mib int) error {
 	path := filepath.Join(h.dst, "touched")
 	_, err := output(ctx, "dd", "status=none", "if=/dev/zero", "bs=1M", fmt.Sprintf("count=%d", mib), "of="+path)
@@ -185,8 +186,7 @@ func (h *host) compareFile(ctx context.Context) ([]row, error) {
 	}, err
 }
 
-// compareMemory holds digests against none, and encryption against none, where no file is
-// in the way.
+// compareMemory compares digests with none, and encryption with none, without files.
 func (h *host) compareMemory(ctx context.Context) ([]row, error) {
 	fmt.Fprintln(h.log, "host: memory to memory, MiB/s")
 	memory := func(title, hash string, extra ...string) *competitor {
@@ -211,7 +211,7 @@ func (h *host) compareTree(ctx context.Context) ([]row, error) {
 		return nil, err
 	}
 	scp := h.copier("scp -r", h.plain, "tree-scp", append(h.scp, "-r", h.plain, h.sshDst+"/tree-scp")...)
-	scp.cold = true // it takes long enough
+	scp.cold = true // it takes long enough without
 	values, err := alternate(ctx, h.log, h.rounds, []*competitor{
 		h.copier("gdrcp", h.linux, "tree-gdrcp", h.copyArgs("tcp", []string{"-rlpt"}, h.linux, h.gdrcp, "tree-gdrcp")...),
 		h.copier("rsync", h.linux, "tree-rsync", "rsync", "-rlpt", "-W", h.linux+"/", "rsync://"+h.rsync+"/dst/tree-rsync"),
@@ -226,12 +226,12 @@ func (h *host) compareTree(ctx context.Context) ([]row, error) {
 	}, err
 }
 
-// comparedGoal is the share that comparing two equal files reaches of the rate at which both
-// ends read and digest theirs, each by itself and at the same time.
+// comparedGoal is the required rate of comparing two equal files, relative to that of
+// reading and digesting both of them concurrently.
 const comparedGoal = 0.8
 
-// compareChecksum times --checksum of a file that is the same at both ends, beside reading and
-// digesting both, and beside rsync's.
+// compareChecksum times --checksum of a file that is equal at both ends, and compares it
+// with reading and digesting both, and with rsync's.
 func (h *host) compareChecksum(ctx context.Context) ([]row, error) {
 	fmt.Fprintln(h.log, "host: --checksum of a file of "+h.file()+", seconds")
 	there := filepath.Join(h.dst, "file-there")
@@ -251,21 +251,21 @@ func (h *host) compareChecksum(ctx context.Context) ([]row, error) {
 	return []row{
 		{name: name, unit: "s", ours: values[ours], peer: "both ends read and digest", peers: values[both], goal: comparedGoal},
 		{name: name, unit: "s", ours: values[ours], peer: "rsync --checksum", peers: values[rsync]},
-	}, errors.Join(err, os.Remove(there)) // what follows needs the memory
+	}, errors.Join(err, os.Remove(there)) // the next comparison needs the memory
 }
 
-// timed runs a command.
+// timed returns a function that times a command.
 func timed(argv ...string) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) { return seconds(ctx, argv...) }
 }
 
-// shortRounds is how many runs stand for one if what is measured takes milliseconds: what else
-// the machine does takes as long.
+// shortRounds is how many runs replace one if the measured time is in milliseconds,
+// because disturbances take as long.
 const shortRounds = 5
 
-// smallFile has no peer: what a copy of 1 KiB takes beyond a run of the same program that does
-// nothing, and one to host:path, for which both ends are started, beyond ssh, is held against a
-// limit.
+// smallFile has no competitor: the time of a copy of 1 KiB beyond that of a run of the
+// same program that does nothing, and for a copy to host:path, for which both ends are
+// started, beyond that of ssh, is compared with a limit.
 func (h *host) smallFile(ctx context.Context) ([]row, error) {
 	fmt.Fprintln(h.log, "host: a file of 1 KiB, milliseconds")
 	const nothing, copied, ssh, overSSH = "gdrcp --version", "gdrcp", "ssh host true", "gdrcp over ssh"
@@ -281,7 +281,7 @@ func (h *host) smallFile(ctx context.Context) ([]row, error) {
 	}, err
 }
 
-// inMilliseconds has a competitor measured in ms.
+// inMilliseconds makes a competitor be measured in ms.
 func inMilliseconds(c *competitor) *competitor {
 	run := c.run
 	c.run = func(ctx context.Context) (float64, error) {
@@ -291,8 +291,7 @@ func inMilliseconds(c *competitor) *competitor {
 	return c
 }
 
-// beyond is by how much each of ours was more than what ran right before it, in
-// the same round.
+// beyond returns by how much each value of ours exceeded that of base in the same round.
 func beyond(ours, base []float64) []float64 {
 	more := make([]float64, len(ours))
 	for i, v := range ours {
@@ -301,7 +300,7 @@ func beyond(ours, base []float64) []float64 {
 	return more
 }
 
-// writeRandom writes a file of bytes that do not compress.
+// writeRandom writes a file of incompressible bytes.
 func writeRandom(name string, bytes int64) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// lateMs is how late a disk answers each request. It is so late that an emulated
+	// lateMs is the delay of the disk for each request. It is so long that an emulated
 	// processor has nothing else to do.
 	lateMs = 100
-	// lateGoal is how many times as much gdrcp moves as one request at a time does. It has
-	// eight under way on two processors.
+	// lateGoal is the required rate relative to one request at a time. gdrcp has eight
+	// requests in flight on two processors.
 	lateGoal    = 0.85 * 8
 	lateDiskMiB = 1792
-	// lateParts divides the file for dd, which has one request under way.
+	// lateParts divides the file for dd, which has one request in flight.
 	lateParts = 8
 )
 
-// lateDisk is an XFS on a disk that answers late (dm-delay), in a file in memory.
+// lateDisk is an XFS on a delayed disk (dm-delay), backed by a file in memory.
 type lateDisk struct {
-	dir  string // where it is mounted
-	loop string // the device under it
+	dir  string // its mount point
+	loop string // the underlying device
 }
 
 // lateName is the device's name.
@@ -48,7 +48,7 @@ func makeLateDisk(ctx context.Context, folder string) (d *lateDisk, err error) {
 		{"mkfs.xfs", "-q", d.loop}, {"dmsetup", "--noudevsync", "create", lateName, "--table", fmt.Sprintf("0 %d delay %s 0 %d", lateDiskMiB<<11, d.loop, lateMs)},
 		{"dmsetup", "mknodes"}, // there is no udev in the guest
 		{"mount", "/dev/mapper/" + lateName, d.dir},
-		{"blockdev", "--setra", "131072", "/dev/mapper/" + lateName}, // for the check of what was copied
+		{"blockdev", "--setra", "131072", "/dev/mapper/" + lateName}, // for the verification of copies
 	} {
 		if _, err := output(ctx, argv...); err != nil {
 			return nil, errors.Join(err, d.remove())
@@ -57,10 +57,10 @@ func makeLateDisk(ctx context.Context, folder string) (d *lateDisk, err error) {
 	return d, nil
 }
 
-// remove unmounts the disk and takes it apart, as far as it was made.
+// remove unmounts the disk and removes its devices, as far as they were created.
 func (d *lateDisk) remove() error {
 	var errs []error
-	ctx := context.Background() // also after an interrupt
+	ctx := context.Background() // even after an interrupt
 	for _, argv := range [][]string{{"umount", d.dir}, {"dmsetup", "--noudevsync", "remove", lateName}, {"losetup", "--detach", d.loop}} {
 		_, err := output(ctx, argv...)
 		errs = append(errs, err)
@@ -68,7 +68,7 @@ func (d *lateDisk) remove() error {
 	return errors.Join(errs...)
 }
 
-// benchLateDisk prints the table of a disk that answers late.
+// benchLateDisk prints the table for a delayed disk.
 func benchLateDisk(ctx context.Context, o options) error {
 	folder, err := os.MkdirTemp(o.folder, "gdrcp-bench.")
 	if err != nil {
@@ -87,9 +87,9 @@ func benchLateDisk(ctx context.Context, o options) error {
 	return o.print(rows)
 }
 
-// compareLateDisk shows that the rate of one large file, which goes past the page cache,
-// grows with the number of requests that are under way, where each waits for the disk: at
-// the sink, at the source, at both.
+// compareLateDisk shows that the rate of one large file, with O_DIRECT, grows with the
+// number of requests in flight if each waits for the disk: at the sink, at the source, at
+// both.
 func (o options) compareLateDisk(ctx context.Context, folder, source string) (rows []row, err error) {
 	fmt.Fprintf(o.log, "bed: a disk that answers after %d ms, MiB/s\n", lateMs)
 	d, err := makeLateDisk(ctx, folder)

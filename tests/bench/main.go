@@ -1,16 +1,16 @@
-// Command bench compares gdrcp with the tools that do the nearest to its work,
-// in one run on one machine, and prints the ratios. It is started by the script
-// run beside it, which installs those tools:
+// Command bench compares gdrcp with similar tools, in one run on one machine, and prints
+// the ratios. It is started by the script run in the same directory, which installs those
+// tools:
 //
 //	bench pair -gdrcp FILE -before FILE -tree DIR   two builds of gdrcp, run in turn
 //	bench host -gdrcp FILE -tree DIR   loopback TCP, tmpfs to tmpfs: rsync and scp
 //	bench bed -gdrcp FILE              in a guest of the RDMA bed: ib_write_bw and rcopy
 //	bench wires -gdrcp FILE            in each of two guests: two devices and one
 //
-// With -short it moves little, and shows that every row of the table comes about.
+// With -short it transfers little, to check that every row of the table can be produced.
 //
-// The competitors of a comparison take turns, each is run once beforehand to
-// warm up, and medians are compared. What a timed copy left is checked.
+// The competitors of a comparison take turns, each is run once beforehand to warm up, and
+// medians are compared. The result of each timed copy is verified.
 package main
 
 import (
@@ -26,13 +26,13 @@ import (
 	"syscall"
 )
 
-// options are what the command line chose.
+// options are the options on the command line.
 type options struct {
 	program string // path of the gdrcp to measure
-	tree    string // folder whose copy is timed
-	folder  string // on tmpfs: work is done in a new folder in it
-	disk    string // on a disk: likewise
-	only    string // the one comparison to make, or empty for all
+	tree    string // directory whose copy is timed
+	folder  string // on tmpfs: the benchmark creates its own directory in it
+	disk    string // on a disk, likewise
+	only    string // the only comparison to run, or empty for all
 	rounds  int
 	log     io.Writer // progress
 	sizes
@@ -69,7 +69,7 @@ func run(ctx context.Context, args []string) error {
 		o.sizes, o.rounds = short, 1
 	}
 	var err error
-	if o.program, err = filepath.Abs(o.program); err != nil { // ssh begins elsewhere
+	if o.program, err = filepath.Abs(o.program); err != nil { // ssh starts in another directory
 		return err
 	}
 	keys, err := os.MkdirTemp("", "gdrcp-bench-key-")
@@ -86,7 +86,7 @@ func run(ctx context.Context, args []string) error {
 	case "pair":
 		return benchPair(ctx, o, *earlier)
 	}
-	// A guest sees the program on the host (9p), from which each start of it takes longer.
+	// A guest accesses the host's program over 9p, from which every start takes longer.
 	inMemory := filepath.Join(keys, "gdrcp")
 	if _, err := output(ctx, "cp", o.program, inMemory); err != nil {
 		return err
@@ -101,7 +101,7 @@ func run(ctx context.Context, args []string) error {
 	return benchBed(ctx, o)
 }
 
-// wants reports whether a comparison is to be made.
+// wants reports whether to run a comparison.
 func (o options) wants(name string) bool { return o.only == "" || o.only == name }
 
 // print prints the table. A short one has no goals.

@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// competitor is one thing that is timed, again and again.
+// competitor is something that is timed repeatedly.
 type competitor struct {
 	name string
-	// cold leaves out the run that warms up, where one takes so long that its
-	// first touch of memory does not show.
+	// cold skips the run that warms up, for a competitor that takes so long that its first
+	// access to memory does not matter.
 	cold bool
-	// prepare, where not nil, runs untimed before each run.
+	// prepare, if not nil, runs untimed before each run.
 	prepare func(context.Context) error
-	// run does the work once and returns its measure.
+	// run does the work once and returns the measured value.
 	run func(context.Context) (float64, error)
-	// check, where not nil, runs untimed after each run: thoroughly after the
-	// first, cheaply after the others.
+	// check, if not nil, runs untimed after each run: thoroughly after the first, cheaply
+	// after the others.
 	check func(ctx context.Context, thorough bool) error
 }
 
@@ -48,17 +48,17 @@ func (c *competitor) once(ctx context.Context, thorough bool) (value, cpu float6
 
 const inCPU = ", CPU s"
 
-// childrenTook is the processor time of all commands that have ended, in seconds.
+// childrenTook returns the processor time of all commands that have ended, in seconds.
 func childrenTook() float64 {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &u) // cannot fail
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
-// alternate runs each competitor once to warm up, unless it is cold, and then
-// rounds times in turn, so that whatever else the machine does meets all of
-// them alike. It returns what run returned, by name, and the processor time of the commands that it
-// ran, in seconds, by name and inCPU.
+// alternate runs each competitor once to warm up, unless it is cold, and then rounds times
+// in turn, so that other load on the machine affects all of them equally. It returns the
+// values of run, by name, and the processor time of the commands that it ran, in seconds,
+// by name and inCPU.
 func alternate(ctx context.Context, log io.Writer, rounds int, competitors []*competitor) (map[string][]float64, error) {
 	values := map[string][]float64{}
 	for round := range rounds + 1 { // round 0 warms up
@@ -82,8 +82,8 @@ func alternate(ctx context.Context, log io.Writer, rounds int, competitors []*co
 	return values, nil
 }
 
-// output runs a command and returns its standard output. The error carries the
-// end of what it printed.
+// output runs a command and returns its standard output. The error includes the end of the
+// output.
 func output(ctx context.Context, argv ...string) (string, error) {
 	var stdout, stderr strings.Builder
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
@@ -102,7 +102,7 @@ func seconds(ctx context.Context, argv ...string) (float64, error) {
 	return time.Since(start).Seconds(), err
 }
 
-// together runs commands beside each other and returns how long all of them took.
+// together runs commands concurrently and returns how long all of them took.
 func together(ctx context.Context, commands ...[]string) (float64, error) {
 	start, ended := time.Now(), make(chan error, len(commands))
 	for _, argv := range commands {
@@ -118,7 +118,7 @@ func together(ctx context.Context, commands ...[]string) (float64, error) {
 	return time.Since(start).Seconds(), err
 }
 
-// rate turns the time that a number of MiB took into MiB/s.
+// rate converts the time for a number of MiB to MiB/s.
 func rate(mib int, seconds float64) float64 { return float64(mib) / seconds }
 
 func tail(s string) string {

@@ -11,52 +11,55 @@ import (
 	"gdrcp/manifest"
 )
 
-// The model says how fast a machine would copy that is not here, by costs that are measured here.
+// The model computes how fast a machine that we do not have would copy, from costs
+// measured on this one.
 
-// costs are what a sink's stages take. The source's take no more.
+// costs are the costs of a sink's stages. The source's are not higher.
 type costs struct {
-	digestGBs  float64       // what one processor digests in a second
-	chunkTaken time.Duration // processor time of the engine for a chunk
+	digestGBs  float64       // rate of digesting on one processor
+	chunkTaken time.Duration // processor time of the engine per chunk
 }
 
-// What the model assumes of a machine that is not here.
+// The assumptions of the model.
 const (
-	// modelPacket is the payload of a packet of RoCEv2 if frames have 9000 bytes. Beside it a packet has
-	// headers of Ethernet, IPv4, UDP, the base transport and its checksum (InfiniBand Architecture, annex
-	// A17), and preamble, checksum and the gap between frames.
+	// modelPacket is the payload of a RoCEv2 packet with frames of 9000 bytes. In addition
+	// a packet has headers of Ethernet, IPv4, UDP, the base transport and its checksum
+	// (InfiniBand Architecture, annex A17), and preamble, checksum and the gap between
+	// frames.
 	modelPacket  = 4096
 	payloadShare = modelPacket / (modelPacket + 14 + 20 + 8 + 12 + 4 + 8 + 4 + 12.)
-	// writeTime is what an NVMe disk takes to write a chunk past the page cache while
-	// others are under way.
+	// writeTime is how long an NVMe disk takes to write a chunk with O_DIRECT while others
+	// are in flight.
 	writeTime = 500 * time.Microsecond
-	// diskGBs is what such a disk writes.
+	// diskGBs is the write rate of such a disk.
 	diskGBs = 6
-	// memoryGBs is what the memory of one socket moves. The machine has two, and several
-	// rails are on both, with the ring. directPasses is how often a byte of a chunk is
-	// moved to or from it: the NIC writes it, the digest reads it, the disk reads it.
+	// memoryGBs is the memory bandwidth of one socket. The machine has two, and several
+	// rails are spread over both, with the ring. directPasses is how often a byte of a
+	// chunk is transferred to or from memory: the NIC writes it, the digest reads it, the
+	// disk reads it.
 	memoryGBs, mostSockets, directPasses = 250.0, 2, 3
-	// computing and underWay are chunker.Workers and chunker.DiskWorkers where there are
+	// computing and underWay are chunker.Workers and chunker.DiskWorkers on a machine with
 	// many processors.
 	computing, underWay = 24, 96
 	modelChunk          = 1 << 20
 )
 
-// stage is a part of a copy: so many rails, processors or requests work at once, and each takes
-// so long for a MiB. Every byte passes each stage, the stages work side by side, and so the copy
-// is as fast as the slowest.
+// stage is a part of a copy: a number of rails, processors or requests work concurrently,
+// and each takes a certain time per MiB. Every byte passes through each stage, the stages
+// run concurrently, and so the copy is as fast as the slowest.
 type stage struct {
 	name                  string
 	atOnce, secondsPerMiB float64
 }
 
-// sink is what the model says of a sink with rails.
+// sink is the model's result for a sink.
 type sink struct {
-	slowest                  string  // stage
-	rateGBs                  float64 // of the copy
-	processors, moved, disks float64 // that it takes: moved is in GB/s
+	slowest                  string  // the slowest stage
+	rateGBs                  float64 // rate of the copy
+	processors, moved, disks float64 // resources that it uses: moved is in GB/s
 }
 
-// sinkOf works out what a sink takes in over its rails.
+// sinkOf computes how fast a sink receives over its rails.
 func sinkOf(c costs, rails int, railGbps float64) (s sink) {
 	const perMiB = modelChunk / 1e9 // GB
 	busy := perMiB/c.digestGBs + c.chunkTaken.Seconds()
@@ -74,8 +77,8 @@ func sinkOf(c costs, rails int, railGbps float64) (s sink) {
 	return s
 }
 
-// measureCosts measures what the model takes from this machine, with the server of the
-// other comparisons.
+// measureCosts measures the model's costs on this machine, with the server of the other
+// comparisons.
 func (h *host) measureCosts(ctx context.Context) (c costs, err error) {
 	const benchMiB, benchChunk = 1024, 64 << 10
 	c.digestGBs = digestRate(256, 5) * modelChunk / 1e9
@@ -89,8 +92,8 @@ func (h *host) measureCosts(ctx context.Context) (c costs, err error) {
 	return c, err
 }
 
-// digestRate is how many MiB of so many one processor digests in a second, by the best of some
-// rounds: what else the machine does only makes it slower. They are more than a cache holds.
+// digestRate measures how many MiB one processor digests in a second, as the best of
+// several rounds, because disturbances only make it slower. The data exceeds the cache.
 func digestRate(mib, rounds int) float64 {
 	memory := make([]byte, mib<<20)
 	random := rand.NewChaCha8([32]byte{3})
@@ -106,7 +109,7 @@ func digestRate(mib, rounds int) float64 {
 	return best
 }
 
-// printModel prints what the model says of machines that are not here.
+// printModel prints the model's results for other machines.
 func (c costs) printModel(w io.Writer) error {
 	fmt.Fprintf(w, "\nModel: a sink with chunks of 1 MiB in host memory, XXH3, and files that are written past the page cache. Measured here:\n"+
 		"%.1f GB/s digested by a processor, %.1f µs of processor time for a chunk (over TCP with chunks of 64 KiB, the sockets' copies\n"+

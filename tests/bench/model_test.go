@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// TestSink: each stage can be the one that is full first, and what a copy takes follows from
-// its rate.
+// TestSink: each stage can be the bottleneck, and the resources follow from the rate.
 func TestSink(t *testing.T) {
 	quick := costs{digestGBs: 20, chunkTaken: time.Microsecond}
 	share := 4096.0 / (4096 + 82)

@@ -13,18 +13,20 @@ import (
 	"time"
 )
 
-// pairWithin is how much more time, processor time or memory a build may take than an earlier one.
+// pairWithin is how much more time, processor time or memory a build may use than an
+// earlier one.
 const pairWithin = 0.05
 
-// build is one of two builds of the program, with its server and what its runs took.
+// build is one of two builds of the program, with its server and the measurements of its
+// runs.
 type build struct {
 	host
 	title string
-	spent map[string][]float64 // by comparison and unit
+	spent map[string][]float64 // keyed by comparison and unit
 }
 
-// benchPair compares a build with an earlier one, run in turn: seconds, and, because a busy
-// machine spreads those, the processor time of both ends and their peak memory.
+// benchPair compares a build with an earlier one, run in turn: seconds, and, because those
+// vary on a busy machine, the processor time of both ends and their peak memory.
 func benchPair(ctx context.Context, o options, earlier string) (err error) {
 	folder, err := os.MkdirTemp(o.folder, "gdrcp-bench.")
 	if err != nil {
@@ -69,7 +71,7 @@ func benchPair(ctx context.Context, o options, earlier string) (err error) {
 	return o.print(rows)
 }
 
-// copying is one comparison's copy by this build.
+// copying returns one comparison's copy with this build.
 func (b *build) copying(name string) *competitor {
 	copied := strings.ReplaceAll(name, " ", "")
 	over := func(source string, extra ...string) *competitor {
@@ -98,13 +100,13 @@ func (b *build) copying(name string) *competitor {
 	return c
 }
 
-// watched runs a command, and notes what it and the server took, but not of the first run,
-// which warms up.
+// watched runs a command, and records the resources that it and the server used, except in
+// the first run, which warms up.
 func (b *build) watched(name string, argv ...string) func(context.Context) (float64, error) {
 	warm := false
 	return func(ctx context.Context) (float64, error) {
 		pid := b.servers[0].cmd.Process.Pid
-		// proc_pid_clear_refs(5): 5 makes the peak of memory what is in use now.
+		// proc_pid_clear_refs(5): 5 resets the peak of memory to the current use.
 		err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
 		before, _, e := tookOf(pid)
 		if err = errors.Join(err, e); err != nil {
@@ -131,7 +133,7 @@ func (b *build) watched(name string, argv ...string) func(context.Context) (floa
 	}
 }
 
-// tookOf is the processor time of a process, in seconds, and its peak memory, in MiB
+// tookOf returns the processor time of a process, in seconds, and its peak memory, in MiB
 // (proc_pid_stat(5), proc_pid_status(5)).
 func tookOf(pid int) (cpu, peakMiB float64, err error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -139,7 +141,7 @@ func tookOf(pid int) (cpu, peakMiB float64, err error) {
 	if err = errors.Join(err, e); err != nil {
 		return 0, 0, err
 	}
-	_, after, _ := strings.Cut(string(stat), ") ") // the name before may hold spaces
+	_, after, _ := strings.Cut(string(stat), ") ") // the preceding name may contain spaces
 	var user, system, kib float64
 	if fields := strings.Fields(after); len(fields) > 12 {
 		_, err = fmt.Sscan(fields[11]+" "+fields[12], &user, &system)

@@ -14,15 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// resumeGoal says how many times as long as a copy that goes on behind nine tenths of a
-// file the whole copy has to take.
+// resumeGoal is the required speed of resuming after nine tenths of a file, relative to
+// copying the whole file.
 const resumeGoal = 5
 
-// compareResume times a copy that resumes after nine tenths of a file, beside the whole copy.
+// compareResume times a copy that resumes after nine tenths of a file, and compares it
+// with copying the whole file.
 func (h *host) compareResume(ctx context.Context) ([]row, error) {
 	fmt.Fprintln(h.log, "host: a file of "+mebibytes(h.resumeMiB)+" of which nine tenths arrived earlier, seconds")
 	source := filepath.Join(filepath.Dir(h.big), "resumed")
-	defer os.Remove(source) // what follows needs the memory
+	defer os.Remove(source) // the next comparison needs the memory
 	if err := writeRandom(source, int64(h.resumeMiB)<<20); err != nil {
 		return nil, err
 	}
@@ -39,8 +40,8 @@ func (h *host) compareResume(ctx context.Context) ([]row, error) {
 	}, err
 }
 
-// cutOff kills a copy when nine tenths of its file have arrived. The copy takes its time,
-// so that it does not come to its end first.
+// cutOff kills a copy when nine tenths of its file have arrived. The copy is slowed down,
+// so that it does not finish first.
 func (h *host) cutOff(ctx context.Context, source, name string) error {
 	argv := h.copyArgs("tcp", []string{"--bwlimit", "512M"}, source, h.gdrcp, name)
 	if err := os.RemoveAll(filepath.Join(h.dst, name)); err != nil {
@@ -67,7 +68,7 @@ func (h *host) cutOff(ctx context.Context, source, name string) error {
 	}
 }
 
-// partial finds the partial file in the server's folder, and its size.
+// partial finds the partial file in the server's directory, and its size.
 func (h *host) partial() (path string, bytes int64) {
 	entries, _ := os.ReadDir(h.dst) // files come and go
 	for _, e := range entries {
@@ -79,7 +80,7 @@ func (h *host) partial() (path string, bytes int64) {
 	return path, bytes
 }
 
-// awaitUnused waits until the server has let go of a partial file.
+// awaitUnused waits until the server has closed a partial file.
 func awaitUnused(ctx context.Context, path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

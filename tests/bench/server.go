@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// startTimeout is how long a server may take until it serves.
+// startTimeout is how long a server may take to start.
 const startTimeout = 30 * time.Second
 
-// server is a process that runs beside the timed ones.
+// server is a process that runs during the timed ones.
 type server struct {
 	cmd     *exec.Cmd
 	printed *log
@@ -42,8 +42,8 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-// startServer starts a command and waits until it has printed ready, or,
-// where ready is an address, until something accepts connections there.
+// startServer starts a command and waits until it has printed ready or, if ready is an
+// address, until connections to it are accepted.
 func startServer(ctx context.Context, ready string, argv ...string) (*server, error) {
 	s := &server{cmd: exec.Command(argv[0], argv[1:]...), printed: &log{}, done: make(chan struct{})}
 	s.cmd.Stdout, s.cmd.Stderr = s.printed, s.printed
@@ -51,7 +51,7 @@ func startServer(ctx context.Context, ready string, argv ...string) (*server, er
 		return nil, fmt.Errorf("start %s: %w", argv[0], err)
 	}
 	go func() {
-		s.cmd.Wait() // how it ended matters to nobody: stop asked it to
+		s.cmd.Wait() // the exit status does not matter: stop ended it
 		close(s.done)
 	}()
 	if err := s.awaitReady(ctx, ready); err != nil {
@@ -93,7 +93,7 @@ func (s *server) stop() {
 	}
 }
 
-// freeAddress finds a port of the loopback interface that nothing listens on.
+// freeAddress finds a free port of the loopback interface.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -102,8 +102,8 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// startRsyncd starts an rsync daemon whose module "dst" is root, with
-// configuration of its own in folder, and returns its address.
+// startRsyncd starts an rsync daemon whose module "dst" is root, with its own
+// configuration in folder, and returns its address.
 func startRsyncd(ctx context.Context, folder, root string) (*server, string, error) {
 	address, err := freeAddress()
 	if err != nil {
@@ -124,8 +124,8 @@ func startRsyncd(ctx context.Context, folder, root string) (*server, string, err
 	return s, address, err
 }
 
-// startSSHD starts an SSH server of our own on the loopback interface, with keys made
-// for it, and returns the configuration that leads ssh and scp to it.
+// startSSHD starts an SSH server on the loopback interface, with newly created keys, and
+// returns the configuration with which ssh and scp reach it.
 func startSSHD(ctx context.Context, folder string) (s *server, config string, err error) {
 	address, err := freeAddress()
 	if err != nil {
@@ -141,7 +141,7 @@ func startSSHD(ctx context.Context, folder string) (s *server, config string, er
 			return nil, "", err
 		}
 	}
-	if os.Getuid() == 0 { // Debian's sshd wants its empty folder, which its service makes at boot
+	if os.Getuid() == 0 { // Debian's sshd needs its empty directory, which its service creates at boot
 		if err := os.MkdirAll("/run/sshd", 0o755); err != nil {
 			return nil, "", fmt.Errorf("make sshd's folder: %w", err)
 		}

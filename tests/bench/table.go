@@ -8,22 +8,22 @@ import (
 	"text/tabwriter"
 )
 
-// row is one line of the table: gdrcp against a peer, or against a limit.
+// row is one line of the table: gdrcp compared with a competitor, or with a limit.
 type row struct {
 	name string
 	ours []float64
-	unit string // of ours and peers: "s", "CPU s", "MiB/s" or "ms"
-	// peer names the competitor that peers are the measures of. Without one
-	// goal is a limit in unit, else the least ratio of speeds; 0 for none.
+	unit string // unit of ours and peers: "s", "CPU s", "MiB/s" or "ms"
+	// peer names the competitor that was measured as peers. If it is empty, goal is a
+	// limit in unit, otherwise the minimum ratio of speeds; 0 for none.
 	peer  string
 	peers []float64
 	goal  float64
 }
 
-// lessIsBetter tells times from rates.
+// lessIsBetter distinguishes times from rates.
 func (r row) lessIsBetter() bool { return r.unit != "MiB/s" }
 
-// ratio is how many times as fast as the peer gdrcp is, by medians.
+// ratio returns gdrcp's speed relative to the competitor's, by medians.
 func (r row) ratio() float64 {
 	if r.lessIsBetter() {
 		return median(r.peers) / median(r.ours)
@@ -31,7 +31,7 @@ func (r row) ratio() float64 {
 	return median(r.ours) / median(r.peers)
 }
 
-// met tells whether the goal is reached.
+// met reports whether the goal is reached.
 func (r row) met() bool {
 	if r.peer == "" {
 		return median(r.ours) <= r.goal
@@ -64,7 +64,7 @@ func spread(values []float64, unit string) string {
 	return fmt.Sprintf("%.4g %s (%.4g-%.4g)", median(values), unit, slices.Min(values), slices.Max(values))
 }
 
-// median of a list with at least one value; NaN of none.
+// median returns the median of a list; NaN if it is empty.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()

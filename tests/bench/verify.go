@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// census counts what is under a path.
+// census counts the files under a path.
 type census struct {
 	files, folders, links int
 	bytes                 int64 // of regular files
@@ -44,8 +44,8 @@ func count(root string) (census, error) {
 	return c, err
 }
 
-// compare checks that copied has as many files and bytes as source and, when
-// thorough, by diff, that they are the same.
+// compare checks that copied has as many files and bytes as source and, if thorough, by
+// diff, that they are equal.
 func compare(ctx context.Context, source, copied string, thorough bool) error {
 	want, err := count(source)
 	if err != nil {
@@ -64,8 +64,8 @@ func compare(ctx context.Context, source, copied string, thorough bool) error {
 	return err
 }
 
-// allocation returns a preparation that makes a file of so many MiB anew, whose space is
-// allocated and not written.
+// allocation returns a preparation that creates a new file of the given size, whose space
+// is allocated but not written.
 func allocation(name string, mib int) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := os.RemoveAll(name); err != nil {
@@ -81,18 +81,18 @@ func removal(name string) func(context.Context) error {
 	return func(context.Context) error { return os.RemoveAll(name) }
 }
 
-// copying is a competitor that copies source to copied by a command.
+// copying returns a competitor that copies source to copied with a command.
 func copying(title, source, copied string, argv ...string) *competitor {
 	return &competitor{
 		name: title, prepare: removal(copied), run: timed(argv...),
 		check: func(ctx context.Context, thorough bool) error {
-			defer os.RemoveAll(copied) // before the next one needs the memory
+			defer os.RemoveAll(copied) // the next one needs the memory
 			return compare(ctx, source, copied, thorough)
 		},
 	}
 }
 
-// atRate has a competitor measured in MiB/s, of so many MiB.
+// atRate makes a competitor that transfers mib MiB be measured in MiB/s.
 func atRate(mib int, c *competitor) *competitor {
 	run := c.run
 	c.run = func(ctx context.Context) (float64, error) {

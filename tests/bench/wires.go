@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// wireRate is the rate of a wire between two guests, in the words of tc(8): far below what an
-// emulated processor moves over it, so that the wires bound the copy.
+// wireRate is the rate of a wire between two guests, in the syntax of tc(8): far below
+// what an emulated processor can transfer, so that the wires are the bottleneck.
 const wireRate = "20mbit"
 
-// twoRailsGoal is how many times as fast as one rail two of the same rate are.
+// twoRailsGoal is the required speed of two rails relative to one of the same rate.
 const twoRailsGoal = 1.8
 
-// wireSlots are few: a whole ring goes over the first rail before the second has joined,
-// and over so slow a wire that takes long.
+// wireSlots is small: a whole ring is sent over the first rail before the second has
+// joined, which takes long over such a slow wire.
 const wireSlots = "4"
 
-// wiredDevices are two rails of a kind, each with a wire of its own (tests/bed/bed), and
-// where the other guest is on the first.
+// wiredDevices are two rails of a kind, each with its own wire (tests/bed/bed), and the
+// other guest's address on the first.
 type wiredDevices struct{ kind, first, wires, address string }
 
 var wired = []wiredDevices{
@@ -30,20 +30,20 @@ var wired = []wiredDevices{
 	{"siw (iWARP)", "siw0", "eth1 eth3", "10.8.0.2"},
 }
 
-// What two guests of the bed write for each other, in a folder that both have.
+// Files that two guests of the bed write for each other, in a shared directory.
 const (
 	sharedKey  = "key"     // the key that both use
-	serving    = "serving" // by the sink, when a source can begin
-	copiesMade = "copied"  // by the source, in the end
+	serving    = "serving" // written by the sink, when a source can begin
+	copiesMade = "copied"  // written by the source, at the end
 )
 
-// say writes a file that appears whole.
+// say writes a file atomically.
 func say(folder, name, text string) error {
 	path := filepath.Join(folder, name)
 	return errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path))
 }
 
-// hear waits for such a file. If the other guest fails, the bed's time runs out.
+// hear waits for such a file. If the other guest fails, the bed's timeout ends the wait.
 func hear(ctx context.Context, folder, name string) (text []byte, err error) {
 	for {
 		if text, err = os.ReadFile(filepath.Join(folder, name)); err == nil {
@@ -57,8 +57,8 @@ func hear(ctx context.Context, folder, name string) (text []byte, err error) {
 	}
 }
 
-// benchWires compares copies over two devices with copies over one of them, and copies to a
-// server far away, between two guests: the one called a is the source, the other the sink.
+// benchWires compares copies over two devices with copies over one of them, and copies to
+// a distant server, between two guests: guest a is the source, the other the sink.
 func benchWires(ctx context.Context, o options, node, shared string) error {
 	folder, err := os.MkdirTemp(o.folder, "gdrcp-bench.")
 	if err != nil {
@@ -82,7 +82,7 @@ func benchWires(ctx context.Context, o options, node, shared string) error {
 	return o.print(rows)
 }
 
-// beSource compares.
+// beSource runs the comparisons at the source.
 func (o options) beSource(ctx context.Context, shared, folder string) (rows []row, err error) {
 	key, err := os.ReadFile(os.Getenv("GDRCP_KEY_FILE"))
 	if err = errors.Join(err, say(shared, sharedKey, string(key))); err != nil {
@@ -102,7 +102,7 @@ func (o options) beSource(ctx context.Context, shared, folder string) (rows []ro
 	return append(rows, r), err
 }
 
-// beSink serves until the source has copied, and compares the last copy of each file.
+// beSink serves until the source has finished, and verifies the last copy of each file.
 func (o options) beSink(ctx context.Context, shared, folder string, sources map[string]int) error {
 	key, err := hear(ctx, shared, sharedKey)
 	dst := filepath.Join(folder, "dst")
@@ -124,14 +124,15 @@ func (o options) beSink(ctx context.Context, shared, folder string, sources map[
 	return err
 }
 
-// toOtherGuest copies a file to the other guest, where it has the same name.
+// toOtherGuest returns a competitor that copies a file to the other guest, under the same
+// name.
 func (o options) toOtherGuest(title, transport, source, address string, extra ...string) *competitor {
 	return &competitor{name: title, cold: true, run: func(ctx context.Context) (float64, error) {
 		return seconds(ctx, o.copyArgs(transport, extra, source, address, filepath.Base(source))...)
 	}}
 }
 
-// compareWires times copies over one and over two wires.
+// compareWires times copies over one wire and over two.
 func (o options) compareWires(ctx context.Context, d wiredDevices, source string) (r row, err error) {
 	fmt.Fprintf(o.log, "bed: two wires of %s, %s, seconds\n", wireRate, d.kind)
 	for wire := range strings.FieldsSeq(d.wires) {
@@ -150,18 +151,19 @@ func (o options) compareWires(ctx context.Context, d wiredDevices, source string
 }
 
 const (
-	// farWire is the wire between two guests that are to be far from each other, with their
-	// address on it, and farDelay how long it takes each packet to the sink.
+	// farWire is the wire between two guests that simulate a long distance, farAddress the
+	// sink's address on it, and farDelay the delay of each packet to the sink.
 	farWire, farAddress, farDelay = "eth0", "10.7.0.2", "100ms"
-	// farPackets are as many packets as may be on their way: more than TCP ever has.
+	// farPackets is the maximum number of packets in flight: more than TCP ever sends.
 	farPackets = "100000"
-	// farGoal is how many times as fast as with the sizes for a near server gdrcp is. It is
-	// low: an emulated processor, and not the wire, bounds a copy by many connections.
+	// farGoal is the required speed relative to the sizes for a near server. It is low,
+	// because an emulated processor, and not the wire, limits a copy over many
+	// connections.
 	farGoal = 1.2
 )
 
-// compareFar times copies over TCP to a guest far away: as gdrcp makes them, and with one
-// connection and a ring as they are for a server nearby.
+// compareFar times copies over TCP to a distant guest: with gdrcp's defaults, and with one
+// connection and a ring as for a near server.
 func (o options) compareFar(ctx context.Context, source string) (r row, err error) {
 	fmt.Fprintf(o.log, "bed: a wire that takes %s, seconds\n", farDelay)
 	if _, err := output(ctx, "tc", "qdisc", "replace", "dev", farWire, "root", "netem", "delay", farDelay, "limit", farPackets); err != nil {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// wallClock lists how often files take nanoseconds of the wall clock, to hold them against
-// times of files or to give files times. A difference of two such readings is no duration:
+// wallClock lists how often files read nanoseconds of the wall clock, to compare them with
+// times of files or to set those. A difference of two such readings is no duration:
 // somebody may set the clock between them.
 var wallClock = map[string]int{
 	"chunker/adopt.go":      1,

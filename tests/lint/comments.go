@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// comments reports the doc comments of declarations that begin with a name other
-// than that of what is declared, as they do when only the declaration was renamed.
-// Such a comment begins with a lower-case word, or with the name in other letters.
+// comments reports doc comments that begin with a name other than that of the declaration,
+// as they do if only the declaration was renamed. Such a comment begins with a lower-case
+// word, or with the name in other letters.
 func (c *checker) comments(files *token.FileSet, name string, f *ast.File) {
 	check := func(declared *ast.Ident, doc *ast.CommentGroup) {
 		if said := firstWord(doc); said != declared.Name && isName(said, declared.Name) {
@@ -36,8 +36,8 @@ func (c *checker) comments(files *token.FileSet, name string, f *ast.File) {
 	}
 }
 
-// docOf is the comment of one of the things that d declares: that of d itself where
-// it is the only one.
+// docOf returns the comment of one of d's declarations: that of d itself if it is the only
+// one.
 func docOf(d *ast.GenDecl, own *ast.CommentGroup) *ast.CommentGroup {
 	if own == nil && !d.Lparen.IsValid() {
 		return d.Doc
@@ -45,7 +45,7 @@ func docOf(d *ast.GenDecl, own *ast.CommentGroup) *ast.CommentGroup {
 	return own
 }
 
-// firstWord is the first word of a comment without what follows it directly, or "".
+// firstWord returns the first word of a comment without trailing punctuation, or "".
 func firstWord(doc *ast.CommentGroup) string {
 	words := strings.Fields(doc.Text())
 	if len(words) == 0 {

@@ -17,24 +17,24 @@ import (
 	"strings"
 )
 
-// Figures measure how large a module's packages and types are, how much of it depends on the rest,
-// and how plain its English is.
+// Figures measure the size of a module's packages and types, their interdependence, and
+// the plainness of its English.
 type Figures struct {
 	ProductLines, TestLines          int
-	MostFiles, MostLines             counted  // of the production files of a package
-	LargestComponent                 counted  // of files of a package that depend on each other
-	LargeTypes                       []string // with methods
-	FlagTests, ImportsOfWire, Sleeps []string // by their places
-	WhereRate, TellRate              float64  // for 10,000 words of comments and papers
+	MostFiles, MostLines             counted  // production files of a package
+	LargestComponent                 counted  // files of a package that depend on each other
+	LargeTypes                       []string // types with methods
+	FlagTests, ImportsOfWire, Sleeps []string // by location
+	WhereRate, TellRate              float64  // in 10,000 words of comments and papers
 	DesignWords, ChangelogLines      int
 
 	words, where, tell int
-	filesOf, linesOf   map[string]int // by folder
+	filesOf, linesOf   map[string]int // keyed by directory
 	root               string
 	files              *token.FileSet
 }
 
-// counted is the most of something, and where that is.
+// counted is a maximum, and its location.
 type counted struct {
 	n  int
 	in string
@@ -46,13 +46,14 @@ func (c *counted) atLeast(n int, in string) {
 	}
 }
 
-// rate is how often a word stands among 10,000 words of comments and papers.
+// rate returns how often a word occurs in 10,000 words of comments and papers.
 func (f *Figures) rate(n int) float64 { return float64(n) * 1e4 / float64(max(f.words, 1)) }
 
-// What a type with methods may have at most of each.
+// The maximum numbers of fields and methods of a type with methods.
 const mostFields, mostMethods = 20, 40
 
-// Measure counts the figures of the module whose root is given. It has the go command compile what the module imports.
+// Measure computes the figures of the module with the given root. It makes the go command
+// compile what the module imports.
 func Measure(root string) (*Figures, error) {
 	f := &Figures{root: root, files: token.NewFileSet(), filesOf: map[string]int{}, linesOf: map[string]int{}}
 	err := eachFile(os.DirFS(root), func(name string) error {
@@ -81,7 +82,8 @@ func Measure(root string) (*Figures, error) {
 	return f, f.packages()
 }
 
-// isTest reports whether a Go file is no part of the product: a test, or what tests work with.
+// isTest reports whether a Go file is not part of the product: a test, or a helper of
+// tests.
 func isTest(name string) bool {
 	folder := filepath.Dir(name)
 	return strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "tests/") || strings.HasSuffix(folder, "test")
@@ -149,7 +151,7 @@ func (f *Figures) place(pos token.Pos) string {
 	return fmt.Sprintf("%s:%d", p.Filename, p.Line)
 }
 
-// flagTests finds the questions whether a hello has a flag: terms.Has(wire.FlagX), and flags&wire.FlagX.
+// flagTests finds tests of a hello's flags: terms.Has(wire.FlagX), and flags&wire.FlagX.
 func (f *Figures) flagTests(file *ast.File) {
 	isFlag := func(e ast.Expr) (found bool) {
 		ast.Inspect(e, func(n ast.Node) bool {
@@ -179,7 +181,8 @@ func isIdent(e ast.Expr, name string) bool {
 	return ok && id.Name == name
 }
 
-// sleeps finds the calls of time.Sleep that neither a loop repeats nor a bubble of synctest makes instant.
+// sleeps finds calls of time.Sleep that are neither in a loop nor in a synctest bubble,
+// which makes them instant.
 func (f *Figures) sleeps(file *ast.File) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -198,14 +201,14 @@ func (f *Figures) sleeps(file *ast.File) {
 	})
 }
 
-// goPackage is what the go command says of a package.
+// goPackage is the go command's description of a package.
 type goPackage struct {
 	ImportPath, Dir, Export string
-	CompiledGoFiles         []string // those that use cgo as it has translated them
+	CompiledGoFiles         []string // files that use cgo as cgo has translated them
 	Module                  *struct{ Main bool }
 }
 
-// packages checks the types of the module's packages.
+// packages type-checks the module's packages.
 func (f *Figures) packages() error {
 	list := exec.Command("go", "list", "-export", "-compiled", "-deps", "-json=ImportPath,Dir,Export,CompiledGoFiles,Module", "./...")
 	list.Dir = f.root
@@ -242,7 +245,7 @@ func (f *Figures) packages() error {
 	return nil
 }
 
-// typed checks the types of one package, and counts what needs them.
+// typed type-checks one package, and counts what needs types.
 func (f *Figures) typed(p goPackage, folder string, imports types.Importer) error {
 	var parsed []*ast.File
 	for _, name := range p.CompiledGoFiles {
@@ -292,7 +295,8 @@ func (f *Figures) typed(p goPackage, folder string, imports types.Importer) erro
 	return nil
 }
 
-// isShared reports whether an object belongs to its package, and not to a function: a name of the package's, a field or a method.
+// isShared reports whether an object belongs to its package, and not to a function: a
+// package-level name, a field or a method.
 func isShared(of types.Object, pkg *types.Package) bool {
 	if v, ok := of.(*types.Var); ok && v.IsField() {
 		return true
@@ -301,7 +305,8 @@ func isShared(of types.Object, pkg *types.Package) bool {
 	return ok && f.Signature().Recv() != nil || of.Parent() == pkg.Scope()
 }
 
-// largestComponent is how many there are at most that all lead to each other (Tarjan's algorithm).
+// largestComponent returns the size of the largest strongly connected component (Tarjan's
+// algorithm).
 func largestComponent(leadsTo map[string]map[string]bool) (largest int) {
 	index, low, onStack := map[string]int{}, map[string]int{}, map[string]bool{}
 	var stack []string

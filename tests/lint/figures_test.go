@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 )
 
-// TestFigures prints the figures (make figures) and holds them against their limits.
+// TestFigures prints the figures (make figures) and compares them with their limits.
 func TestFigures(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -36,7 +36,7 @@ func TestFigures(t *testing.T) {
 	w.Flush()
 }
 
-// TestMeasure: of a module with one of everything.
+// TestMeasure measures a module that has one of everything.
 func TestMeasure(t *testing.T) {
 	fields, methods := "", ""
 	for i := range 21 {

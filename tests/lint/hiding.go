@@ -13,11 +13,12 @@ import (
 	"strings"
 )
 
-// Hidden reports where a struct hides what it embeds: a promoted field or method of an embedded type that a name of the
-// struct's own, or one that is promoted from less deep, has the same name as. A reader of x.name then has to know which of
-// the two it is. Each is a line "file:line: what", sorted. Types of other modules are not looked into, nor are _test.go
-// files and what Check passes over. That a struct has methods of its own in the place of those of an interface that it
-// embeds is delegation, and hides nothing: the interface has no other.
+// Hidden reports structs that hide members that they embed: a promoted field or method of
+// an embedded type with the same name as a member of the struct itself, or as one promoted
+// from a smaller depth. A reader of x.name then has to know which of the two it is. Each
+// is a line "file:line: what", sorted. Types of other modules, _test.go files and files
+// that Check skips are ignored. If a struct has its own methods in place of those of an
+// interface that it embeds, that is delegation, and hides nothing.
 func Hidden(root fs.FS, module string) ([]string, error) {
 	m := declarations{module: module, files: token.NewFileSet(), types: map[typeName]*declared{}}
 	err := eachFile(root, func(name string) error {
@@ -48,15 +49,15 @@ func Hidden(root fs.FS, module string) ([]string, error) {
 	return found, nil
 }
 
-// typeName is a type by the folder of its package.
+// typeName is a type, identified by its package's directory and its name.
 type typeName struct{ folder, name string }
 
-// declared is what is known of a type of the module. Where it is declared several times, for several platforms, that is
-// all of them together.
+// declared has the members of a type of the module. If it is declared several times, for
+// several platforms, they are merged.
 type declared struct {
 	at      token.Pos
 	is      ast.Expr
-	imports map[string]string // of its file: folders of the module by name
+	imports map[string]string // imports of its file: directories of the module, by name
 	fields  map[string]bool
 	embeds  []ast.Expr
 	methods map[string]bool
@@ -75,7 +76,7 @@ func (m *declarations) of(name typeName) *declared {
 	return m.types[name]
 }
 
-// file takes the types and methods that a file declares.
+// file records the types and methods that a file declares.
 func (m *declarations) file(folder string, f *ast.File) {
 	imports := map[string]string{}
 	for _, spec := range f.Imports {
@@ -108,7 +109,8 @@ func (m *declarations) file(folder string, f *ast.File) {
 	}
 }
 
-// baseOf is the name that a type of this package has without its pointer and its parameters; nil for any other.
+// baseOf returns the name of a type of this package without its pointer and its
+// parameters; nil for any other.
 func baseOf(t ast.Expr) *ast.Ident {
 	switch t := t.(type) {
 	case *ast.Ident:
@@ -144,7 +146,8 @@ func (d *declared) declare(spec *ast.TypeSpec, imports map[string]string) {
 	}
 }
 
-// find is the declaration that an embedded type has in the module, and its name; nil for one of another module.
+// find returns an embedded type's declaration in the module, and its name; nil for a type
+// of another module.
 func (m *declarations) find(folder string, imports map[string]string, t ast.Expr) (string, string, *declared) {
 	for {
 		switch of := t.(type) {
@@ -169,7 +172,7 @@ func (m *declarations) find(folder string, imports map[string]string, t ast.Expr
 	}
 }
 
-// followed looks through a name that stands for another type.
+// followed resolves a type that is declared as another type.
 func (m *declarations) followed(folder, name string) (string, string, *declared) {
 	d := m.types[typeName{folder, name}]
 	if d == nil {
@@ -186,16 +189,16 @@ func (m *declarations) followed(folder, name string) (string, string, *declared)
 	return folder, name, d
 }
 
-// promotion is a type whose members a struct has by embedding, so deep.
+// promotion is a type whose members are promoted to a struct from a given depth.
 type promotion struct {
 	folder string
 	path   string
 	of     *declared
 }
 
-// hiddenIn reports what a struct hides of what it embeds.
+// hiddenIn reports the embedded members that a struct hides.
 func (m *declarations) hiddenIn(name typeName, d *declared) (found []string) {
-	seen := map[string]string{} // by name, whose it is at the least depth
+	seen := map[string]string{} // by name, the type that it belongs to at the smallest depth
 	for n := range d.names() {
 		seen[n] = name.name
 	}
@@ -220,7 +223,7 @@ func (m *declarations) hiddenIn(name typeName, d *declared) (found []string) {
 			_, isInterface := p.of.is.(*ast.InterfaceType)
 			for _, n := range slices.Sorted(maps.Keys(p.of.names())) {
 				owner, hides := seen[n]
-				within := owner != name.name && strings.HasPrefix(p.path, owner+".") // and reported of that struct
+				within := owner != name.name && strings.HasPrefix(p.path, owner+".") // and already reported for that struct
 				if hides && n != "_" && !within && !(isInterface && d.methods[n]) {
 					found = append(found, fmt.Sprintf("%s: %s hides %s, which it embeds: name the field",
 						m.position(d.at), owner+"."+n, p.path+"."+n))
@@ -239,7 +242,7 @@ func (m *declarations) position(at token.Pos) string {
 	return fmt.Sprintf("%s:%d", p.Filename, p.Line)
 }
 
-// names are the fields and methods that a type has by itself.
+// names returns the fields and methods that a type itself has.
 func (d *declared) names() map[string]bool {
 	all := maps.Clone(d.fields)
 	maps.Copy(all, d.methods)

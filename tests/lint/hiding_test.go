@@ -12,7 +12,7 @@ func TestHidden(t *testing.T) {
 	tests := []struct {
 		name  string
 		files map[string]string
-		want  []string // the start of each report; none where nothing is hidden
+		want  []string // the start of each report; empty if nothing is hidden
 	}{
 		{"nothing is hidden", map[string]string{
 			"a/a.go": "package a\nimport \"m/b\"\ntype A struct {\n\tb.B\n\tnamed Other\n\tx int\n}\ntype Other struct{ x int }\nfunc (a *A) Do() {}\n",

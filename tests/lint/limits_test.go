@@ -1,7 +1,7 @@
 package lint
 
-// limits hold the figures of this module. most is what a figure may be today: work that lowers the
-// figure lowers it too, down to the goal, and nothing raises it.
+// limits are the limits of this module's figures. most is the present limit: work that
+// lowers a figure also lowers its limit, down to the goal, and nothing raises it.
 var limits = []struct {
 	name       string
 	of         func(*Figures) (value float64, places []string)

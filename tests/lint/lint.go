@@ -1,8 +1,7 @@
-// Package lint holds the sources to the project's own rules, which no general
-// checker knows: which package may import which, where cgo and unsafe may
-// live, how long a file may grow, that every package says what it is for, that a
-// comment names what it stands above, and that no name of a struct hides one that
-// it embeds.
+// Package lint checks the sources against the project's own rules, for which there is no
+// general checker: which package may import which, which packages may use cgo and unsafe,
+// how long a file may be, that every package has a doc comment, that a doc comment begins
+// with the declared name, and that no member of a struct hides an embedded one.
 package lint
 
 import (
@@ -18,31 +17,31 @@ import (
 	"strings"
 )
 
-// Rules are what a module is held to. Folders are relative to the module's
-// root, "." being the root itself.
+// Rules are the rules for a module. Directories are relative to the module's root, "."
+// being the root itself.
 type Rules struct {
 	// Module is the module's path, as in go.mod.
 	Module string
-	// Imports names, for each folder, the folders of the module that its
-	// package may import. A folder without an entry has that of the nearest
-	// folder above it. A package that no entry covers is reported.
+	// Imports lists, for each directory, the directories of the module that its package
+	// may import. A directory without an entry has that of its nearest parent with one. A
+	// package without an entry is reported.
 	Imports map[string][]string
-	// TestImports is what _test.go files may import beyond that.
+	// TestImports lists what _test.go files may import in addition.
 	TestImports map[string][]string
-	// Only names, for an import path or a prefix of one that ends before a
-	// slash, the folders whose packages alone may import it, in test files
-	// too. "C" and "unsafe" are import paths.
+	// Only lists, for an import path or a prefix of one that ends before a slash, the only
+	// directories whose packages may import it, including their tests. "C" and "unsafe"
+	// are import paths.
 	Only map[string][]string
-	// BannedNames are package names that say nothing.
+	// BannedNames are meaningless package names.
 	BannedNames []string
-	// MaxLines is how long a file that is not generated may be.
+	// MaxLines is the maximum length of a file that is not generated.
 	MaxLines int
 }
 
-// Check reports where the Go files under root break rules, one line each as
-// "file:line: what", sorted. It passes over the folders that the go command
-// passes over: testdata, vendor, and names with a leading dot or underscore.
-// The error is that of reading or parsing a file.
+// Check reports violations of the rules in the Go files under root, one line each as
+// "file:line: what", sorted. It skips the directories that the go command skips: testdata,
+// vendor, and names with a leading dot or underscore. The error is that of reading or
+// parsing a file.
 func Check(root fs.FS, rules Rules) ([]string, error) {
 	c := checker{rules: rules, documented: map[string]bool{}, first: map[string]string{}}
 	err := eachFile(root, func(name string) error {
@@ -67,7 +66,8 @@ func Check(root fs.FS, rules Rules) ([]string, error) {
 	return c.found, nil
 }
 
-// eachFile hands every file under root to take, but for those in folders that are passed over. It ends with the first error.
+// eachFile calls take for every file under root, except in skipped directories. It stops
+// at the first error.
 func eachFile(root fs.FS, take func(name string) error) error {
 	return fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
@@ -89,8 +89,8 @@ func passedOver(folder string) bool {
 type checker struct {
 	rules      Rules
 	found      []string
-	documented map[string]bool   // by folder
-	first      map[string]string // by folder, the first file that is not a test
+	documented map[string]bool   // by directory
+	first      map[string]string // by directory, the first file that is not a test
 }
 
 func (c *checker) report(name string, line int, format string, args ...any) {
@@ -129,7 +129,7 @@ func (c *checker) file(name string, source []byte) error {
 	return nil
 }
 
-// refuses says why a file in folder may not import what it does, or "".
+// refuses returns the reason why a file in folder may not import a package, or "".
 func (c *checker) refuses(folder, imported string, test bool) string {
 	for prefix, folders := range c.rules.Only {
 		if (imported == prefix || strings.HasPrefix(imported, prefix+"/")) && !slices.Contains(folders, folder) {
@@ -154,8 +154,8 @@ func (c *checker) refuses(folder, imported string, test bool) string {
 	return fmt.Sprintf("%s may import only [%s] of this module", folder, strings.Join(allowed, " "))
 }
 
-// nearest finds the entry of folder or of the nearest one above it. The root's
-// entry is for the root alone.
+// nearest returns the entry of folder or of its nearest parent with one. The root's entry
+// applies only to the root.
 func nearest(entries map[string][]string, folder string) ([]string, bool) {
 	for {
 		if entry, ok := entries[folder]; ok {

@@ -6,7 +6,7 @@ import (
 	"testing/fstest"
 )
 
-// sampleRules are those of a module m with a root, an engine and a leaf.
+// sampleRules are the rules of a module m with a root, an engine and a leaf.
 var sampleRules = Rules{
 	Module:      "m",
 	Imports:     map[string][]string{".": {"engine", "leaf"}, "engine": {"leaf"}, "leaf": {}, "tests": {"engine"}},
@@ -22,7 +22,7 @@ func TestCheck(t *testing.T) {
 	tests := []struct {
 		name  string
 		files map[string]string
-		want  []string // the start of each report; none for a tree that keeps the rules
+		want  []string // the start of each report; empty if no rule is violated
 	}{
 		{"a tree that keeps them", map[string]string{
 			"main.go":               doc + "package main\nimport (\n\"m/engine\"\n\"example.org/cli/v2\"\n\"fmt\"\n)\n",

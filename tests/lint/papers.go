@@ -10,17 +10,16 @@ import (
 	"strings"
 )
 
-// PaperRules are what a module's papers, its Markdown files, are held to.
+// PaperRules are the rules for a module's papers, its Markdown files.
 type PaperRules struct {
-	// MaxLines is how long a paper may be, by its path.
+	// MaxLines is the maximum length of a paper, by its path.
 	MaxLines map[string]int
 }
 
-// CheckPapers reports what is wrong with the Markdown files under root, one line
-// each as "file:line: what", sorted: links within the repository that lead to no
-// file or to no heading, names of Go files that are not there, and papers that
-// are too long. It passes over the folders that Check passes over. The error is
-// that of reading a file.
+// CheckPapers reports what is wrong with the Markdown files under root, one line each as
+// "file:line: what", sorted: links within the repository to missing files or headings,
+// names of missing Go files, and papers that are too long. It skips the directories that
+// Check skips. The error is that of reading a file.
 func CheckPapers(root fs.FS, rules PaperRules) ([]string, error) {
 	p, err := readPapers(root)
 	if err != nil {
@@ -45,12 +44,12 @@ func CheckPapers(root fs.FS, rules PaperRules) ([]string, error) {
 	return p.found, nil
 }
 
-// papers are all Markdown files of a module under way.
+// papers has all Markdown files of a module.
 type papers struct {
 	root  fs.FS
 	texts map[string]string          // by path
-	heads map[string]map[string]bool // of each paper the anchors of its headings
-	files map[string]bool            // names of all Go files, without their folders
+	heads map[string]map[string]bool // for each paper the anchors of its headings
+	files map[string]bool            // names of all Go files, without their directories
 	found []string
 
 	link, name *regexp.Regexp
@@ -81,7 +80,7 @@ func (p *papers) report(name string, line int, format string, args ...any) {
 	p.found = append(p.found, fmt.Sprintf("%s:%d: %s", name, line, fmt.Sprintf(format, args...)))
 }
 
-// links checks the links of a line that lead into the repository.
+// links checks the links of a line into the repository.
 func (p *papers) links(name string, at int, line string) {
 	for _, m := range p.link.FindAllStringSubmatch(line, -1) {
 		if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") {
@@ -115,8 +114,7 @@ func (p *papers) names(name string, at int, line string) {
 	}
 }
 
-// prose is the lines of a paper, with empty ones in the place of what stands
-// between fences.
+// prose returns the lines of a paper, with fenced lines replaced by empty ones.
 func prose(text string) []string {
 	lines, fenced := strings.Split(strings.TrimSuffix(text, "\n"), "\n"), false
 	for i, line := range lines {
@@ -128,9 +126,9 @@ func prose(text string) []string {
 	return lines
 }
 
-// anchors are the names by which links reach the headings of a paper, as GitHub
-// makes them: small letters, digits, hyphens for blanks, and no other signs. The
-// second heading of a name has -1 behind it.
+// anchors returns the anchors of a paper's headings, as GitHub generates them: lower-case
+// letters, digits, hyphens for blanks, and no other characters. The second heading with
+// the same name ends in -1.
 func anchors(text string) map[string]bool {
 	signs := regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 	linked := regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`)

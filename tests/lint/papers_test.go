@@ -8,7 +8,7 @@ import (
 	"testing/fstest"
 )
 
-// The README is what a newcomer reads, and CONTRIBUTING is one page.
+// The README must be short for newcomers, and CONTRIBUTING fits on one page.
 var projectPapers = PaperRules{MaxLines: map[string]int{"README.md": 200, "CONTRIBUTING.md": 150}}
 
 func TestPapersLeadSomewhere(t *testing.T) {

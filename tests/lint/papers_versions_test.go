@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// theMatch returns what the group of a pattern matches in a file. All its matches must be
-// the same.
+// theMatch returns the text of a pattern's group in a file. All matches must be equal.
 func theMatch(t *testing.T, file, pattern string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../" + file)
@@ -26,7 +25,7 @@ func theMatch(t *testing.T, file, pattern string) string {
 	return all[0][1]
 }
 
-// The versions that the papers state are those that the code speaks.
+// The versions in the papers are those of the code.
 func TestPapersStateTheVersions(t *testing.T) {
 	const protocol = "docs/design/protocol.md"
 	for _, c := range []struct{ paper, says, file, constant string }{

@@ -14,23 +14,28 @@ import (
 	"strings"
 )
 
-// Programs are what a module's tests may start, and which targets of its Makefile run them.
+// Programs are the programs that a module's tests may start, and the targets of its
+// Makefile that run them.
 type Programs struct {
-	// Packages names for each program its Debian package, "" for a minimal Debian with git, make, gcc and Go.
+	// Packages has the Debian package of each program, "" for a minimal Debian with git,
+	// make, gcc and Go.
 	Packages map[string]string
-	// Optional are programs without which a test does with less, and why.
+	// Optional are programs without which a test is less thorough, and the reason.
 	Optional map[string]string
-	// Starts names for a target the folders whose tests it runs, with those below, or whose program.
+	// Starts lists for a target the directories, including those below, whose tests or
+	// program it runs.
 	Starts map[string][]string
-	// Skips names for a target the test files in those folders that start nothing when it runs them.
+	// Skips lists for a target the test files in those directories that start nothing in
+	// its runs.
 	Skips map[string][]string
 }
 
-// CheckPrograms reports, as Check does, which programs tests start that Programs does not
-// know, and for each target those that it does not install: by a line with .ci/need in what
-// `make -n` prints, or in a script that this runs.
+// CheckPrograms reports, as Check does, programs that tests start but Programs does not
+// list, and for each target those that it does not install: by a line with .ci/need in the
+// output of `make -n`, or in a script that this runs.
 //
-// A program is a literal that is given to os/exec, and any other of such a test if it is in Packages.
+// A program is a literal that is passed to os/exec, or any other literal in such a test
+// that is in Packages.
 func CheckPrograms(root fs.FS, p Programs) (found []string, err error) {
 	started, isMain := map[string][]string{}, map[string]bool{} // by file
 	err = eachFile(root, func(name string) error {
@@ -87,12 +92,12 @@ func CheckPrograms(root fs.FS, p Programs) (found []string, err error) {
 	return slices.Compact(found), nil
 }
 
-// startedBy are the programs that a file starts, without optional ones.
+// startedBy returns the programs that a file starts, without optional ones.
 func (p Programs) startedBy(f *ast.File, isTest bool) (programs []string) {
 	executes := f.Name.Name == "main" || slices.ContainsFunc(f.Imports, func(s *ast.ImportSpec) bool { return s.Path.Value == `"os/exec"` })
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
-		case *ast.BasicLit: // perhaps given to what starts it
+		case *ast.BasicLit: // it may be passed to a function that starts it
 			if _, known := p.Packages[literal(n)]; known && executes && isTest {
 				programs = append(programs, literal(n))
 			}
@@ -114,7 +119,7 @@ func (p Programs) startedBy(f *ast.File, isTest bool) (programs []string) {
 	return programs
 }
 
-// literal is the text of a string, or "".
+// literal returns the value of a string literal, or "".
 func literal(e ast.Expr) string {
 	lit, ok := e.(*ast.BasicLit)
 	if !ok || lit.Kind != token.STRING {
@@ -129,7 +134,7 @@ var (
 	scriptPath = regexp.MustCompile(`(\$here/)?[a-z.][a-zA-Z0-9_./-]*`)
 )
 
-// installs notes what a text in the language of the shell installs, and the scripts below root that it names.
+// installs records what a shell text installs, and the scripts below root that it names.
 func installs(root fs.FS, folder, text string, installed, seen map[string]bool) {
 	text = strings.ReplaceAll(text, "\\\n", " ")
 	for _, m := range needLine.FindAllStringSubmatch(text, -1) {

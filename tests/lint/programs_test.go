@@ -14,7 +14,8 @@ const minimal = `bash sh apt-get apt-cache apt-config dpkg dpkg-deb dpkg-query a
 	id nproc uname du df dd date sleep timeout stdbuf sha256sum cksum expand true false printf chroot
 	mount umount flock setpriv prlimit unshare pivot_root go gofmt git make gcc cc strip`
 
-// deviceTests need RDMA devices, and skip where there are none: everywhere but in the bed.
+// deviceTests need RDMA devices, and are skipped without them, which is everywhere except
+// in the bed.
 var deviceTests = []string{"rdma/verbs/real_test.go"}
 
 var projectPrograms = Programs{
@@ -46,7 +47,7 @@ var projectPrograms = Programs{
 	Skips: map[string][]string{"test-go": deviceTests, "test-race": deviceTests, "test-nocgo": deviceTests, "check": deviceTests},
 }
 
-// TestProgramsAreInstalled: what this module's targets start they install.
+// TestProgramsAreInstalled: this module's targets install the programs that they start.
 func TestProgramsAreInstalled(t *testing.T) {
 	found, err := CheckPrograms(os.DirFS("../.."), projectPrograms)
 	if err != nil {
@@ -57,7 +58,7 @@ func TestProgramsAreInstalled(t *testing.T) {
 	}
 }
 
-// without is the module with another text for one file.
+// without is the module with the text of one file replaced.
 type without struct {
 	fs.FS
 	name, text string
@@ -70,7 +71,8 @@ func (w without) ReadFile(name string) ([]byte, error) {
 	return fs.ReadFile(w.FS, name)
 }
 
-// TestMissingPackagesAreFound: of this module, with what one target installs left out.
+// TestMissingPackagesAreFound checks this module with one target's installation of a
+// program removed.
 func TestMissingPackagesAreFound(t *testing.T) {
 	for _, c := range []struct{ file, left, want string }{
 		{"Makefile", "rsync:rsync", "tests/program/metadata_test.go:1: starts rsync, but make test-go does not install rsync"},
@@ -81,7 +83,7 @@ func TestMissingPackagesAreFound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Where it stands first is a line that installs it.
+		// Its first occurrence is in a line that installs it.
 		text := strings.Replace(string(b), c.left, "", 1)
 		found, err := CheckPrograms(without{os.DirFS("../.."), c.file, text}, projectPrograms)
 		if err != nil || !strings.Contains(strings.Join(found, "\n"), c.want) {
@@ -90,7 +92,7 @@ func TestMissingPackagesAreFound(t *testing.T) {
 	}
 }
 
-// samplePrograms are those of a small module.
+// samplePrograms are the programs of a small module.
 var samplePrograms = Programs{
 	Packages: map[string]string{"sed": "", "rsync": "rsync", "ip": "iproute2", "tc": "iproute2"},
 	Optional: map[string]string{"g++": "is a luxury"},
@@ -105,7 +107,7 @@ func TestCheckPrograms(t *testing.T) {
 	for _, c := range []struct {
 		name, makefile string
 		file, text     string
-		want           string // of one line; "" for none
+		want           string // part of a single report; "" for none
 	}{
 		{"installed by what the target depends on", good, "a_test.go", goFile(`exec.Command("rsync")`), ""},
 		{"installed by nobody", "test:\n\tsed\n", "a_test.go", goFile(`exec.Command("rsync")`), "a_test.go:1: starts rsync, but make test"},
@@ -128,7 +130,8 @@ func TestCheckPrograms(t *testing.T) {
 	}
 }
 
-// TestScriptsInstall: a script that a target runs, and one that this runs, install too.
+// TestScriptsInstall: a script that a target runs, and a script that this one runs, also
+// install programs.
 func TestScriptsInstall(t *testing.T) {
 	root := fstest.MapFS{
 		"Makefile":  {Data: []byte("test:\n\tif bin/x; then true; fi\n")},

@@ -6,17 +6,17 @@ import (
 	"testing"
 )
 
-// everything that the engine and the packages below it consist of.
+// the engine and all packages below it.
 var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "internal/dirsync", "internal/fileset", "internal/fsys", "chunker", "chunker/internal/sorted", "internal/audit", "internal/filter", "internal/numa", "internal/pattern", "manifest", "internal/trust", "internal/inherited", "internal/served", "internal/backlog", "internal/remote", "internal/printable", "xfer"}
 
-// projectRules are the import rules of docs/design/architecture.md: imports point one way,
-// from the command line through the engine to the leaves.
+// projectRules are the import rules of docs/design/architecture.md: imports go in one
+// direction, from the command line through the engine to the leaves.
 var projectRules = Rules{
 	Module: "gdrcp",
 	Imports: map[string][]string{
 		".":                       {"internal/cli"},
 		"internal/cli":            append([]string{"internal/cli/args", "internal/cmdline"}, everything...),
-		"xfer":                    {"rdma", "gpu", "chunker", "internal/fileset", "internal/filter", "internal/fsys", "internal/numa", "internal/pattern", "manifest", "internal/trust", "internal/printable", "xfer/internal/credit", "xfer/internal/door", "xfer/internal/fault", "xfer/internal/flow", "xfer/internal/limit", "xfer/internal/link", "xfer/internal/result", "xfer/internal/ring", "xfer/internal/stat", "xfer/internal/wire"}, // no provider: internal/cli hands it in
+		"xfer":                    {"rdma", "gpu", "chunker", "internal/fileset", "internal/filter", "internal/fsys", "internal/numa", "internal/pattern", "manifest", "internal/trust", "internal/printable", "xfer/internal/credit", "xfer/internal/door", "xfer/internal/fault", "xfer/internal/flow", "xfer/internal/limit", "xfer/internal/link", "xfer/internal/result", "xfer/internal/ring", "xfer/internal/stat", "xfer/internal/wire"}, // no provider: internal/cli passes it
 		"xfer/internal/credit":    {},
 		"xfer/internal/stat":      {},
 		"xfer/internal/limit":     {},
@@ -63,16 +63,17 @@ var projectRules = Rules{
 		"internal/audit": {"internal/fusetest"},
 		"rdma/verbs":     {"rdma/rdmatest"},
 		"rdma/tcp":       {"rdma/rdmatest"},
-		// The fault-injecting wrapper and the engine are tried over the provider that needs no device.
+		// The fault-injecting wrapper and the engine are tested over the provider that
+		// needs no device.
 		"rdma/rdmatest": {"rdma/tcp"},
-		// A pipe carries what the provider of sockets does.
+		// A pipe carries the same data as the provider of sockets.
 		"internal/remote": {"rdma", "rdma/tcp", "rdma/rdmatest", "internal/fusetest"},
-		// What arrived is held against what an audit says.
+		// Copies are compared with the results of an audit.
 		"xfer":               {"rdma/tcp", "rdma/verbs", "rdma/rdmatest", "gpu/gputest", "internal/audit", "internal/fusetest", "internal/disktest", "internal/numa/numatest", "xfer/internal/credit/credittest"},
 		"xfer/internal/ring": {"rdma/tcp", "gpu/gputest", "internal/numa/numatest"},
 		"internal/numa":      {"internal/numa/numatest"},
 		"xfer/internal/door": {"rdma/rdmatest", "rdma/tcp"},
-		// The check of traces is tried on those of the model.
+		// The check of traces is tested on traces of the model.
 		"xfer/internal/credit": {"xfer/internal/credit/credittest"},
 		// Digests of the device are compared with those of the processor.
 		"gpu":   {"gpu/gputest", "manifest"},

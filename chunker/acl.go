@@ -8,7 +8,7 @@ import (
 )
 
 // describeAt is statAt with the owning group's rights in the mode; see withGroupEntry.
-func (t *Tree) describeAt(parent *dirHandle, leaf, path string) (attributes, error) {
+func (t *Tree) describeAt(parent *keptDir, leaf, path string) (attributes, error) {
 	a, err := t.statAt(parent, leaf, path)
 	if err != nil || !fsys.MayHideMask(a.mode) {
 		return a, err

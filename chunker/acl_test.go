@@ -47,21 +47,22 @@ func TestMaskGrantsNothing(t *testing.T) {
 	}
 	wantMode(t, dir+"/f", 0o660) // as stat(2) has it
 	want := map[string]uint32{"d": 0o700, "f": 0o600, "plain": 0o660, "l": 0o777}
-	for _, tree := range []*Tree{
-		openLocal(t, false, Source{Path: dir, Name: "."}), openLocal(t, true, Source{Path: dir, Name: "."}),
-		openRooted(t, dir, false), openRooted(t, dir, true),
-	} {
-		if want["l"] = 0o777; tree.follow {
+	check := func(tree *Tree, follow bool) {
+		if want["l"] = 0o777; follow {
 			want["l"] = 0o600
 		}
 		w := tree.Walk(true)
 		for f, err := w.Next(); err == nil; f, err = w.Next() {
 			if m, ok := want[f.Entry.Path]; ok && f.Entry.Mode != m {
-				t.Errorf("follow %v, %s: mode %#o, want %#o", tree.follow, f.Entry.Path, f.Entry.Mode, m)
+				t.Errorf("follow %v, %s: mode %#o, want %#o", follow, f.Entry.Path, f.Entry.Mode, m)
 			}
 		}
 		w.Close()
 		tree.Close()
+	}
+	for _, follow := range []bool{false, true} {
+		check(treeAt(t, dir, follow), follow)
+		check(openRooted(t, dir, follow), follow)
 	}
 	s := sinkInto(t, dir+"/to", SinkOptions{})
 	defer s.Close() // before the file system is unmounted

@@ -7,19 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Budget bounds the files and directories that a Tree or Sink keeps open, if several share what
-// the process may open. Several goroutines may call it at once.
-type Budget interface {
-	// Take takes n descriptors, or takes none and returns false.
-	Take(n int) bool
-	// Give returns n descriptors that Take took.
-	Give(n int)
-}
+// Budget bounds the files and directories that a Tree, or a destination, keeps open, if several share
+// what the process may open. Several goroutines may call it at once.
+type Budget = dirBudget
 
 const (
-	// leastDirs is how many directories a cache keeps open without asking its budget, and
-	// leastFiles how many files a Tree opens so.
-	leastDirs  = 4
+	// leastFiles is how many files a Tree opens without asking its budget.
 	leastFiles = 8
 	// filesOfFile is how many descriptors a file of a Tree takes: one more past the page cache.
 	filesOfFile = 2
@@ -59,6 +52,3 @@ func (b *budgetedFiles) end(taken bool) {
 
 // MayOpen bounds what the tree keeps open. Call it before Walk and Open.
 func (t *Tree) MayOpen(b Budget) { t.files.budget, t.dirs.budget = b, b }
-
-// MayOpen bounds the directories that the sink keeps open. Call it before Place.
-func (s *Sink) MayOpen(b Budget) { s.dirs.budget = b }

@@ -232,15 +232,6 @@ func mayBeOurs(st *unix.Stat_t) bool { return mayBeOf(os.Geteuid(), st) }
 
 func mayBeOf(euid int, st *unix.Stat_t) bool { return euid == 0 || int(st.Uid) == euid }
 
-// OpenDirectory opens a directory. For anything else it returns ENOTDIR, and does not block
-// until somebody writes to a fifo: a name that ends in a slash must be a directory's (open(2)).
-func OpenDirectory(dir string) (*os.Root, error) {
-	if dir != "" {
-		dir += "/"
-	}
-	return os.OpenRoot(dir)
-}
-
 // Clean removes from a directory, and from those below it, the temporary files that no
 // copy is using, and partial files and staging directories of any age, except what another
 // host may be using. removed is called with the path of each below dir, and how many files
@@ -282,12 +273,11 @@ func Clean(ctx context.Context, dir string, removed func(path string, files, byt
 // cleanDir cleans one directory. The error is the first one of what nobody uses and could
 // not be removed.
 func cleanDir(tree *Tree, path string, hosts *otherHosts, stop <-chan struct{}, removed func(path string, files, bytes int64)) error {
-	h, err := tree.dirs.get(path) // from the directory above: from the root each would cost its depth
+	fd, done, err := tree.Dir(path)
 	if err != nil {
-		return opErr("open directory", path, err)
+		return err
 	}
-	defer h.release()
-	fd := h.fd
+	defer done()
 	gone := func(name string, remove func() bool) {
 		var st unix.Stat_t
 		if fsys.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && remove() {

@@ -378,7 +378,7 @@ func TestUnsyncedIsBounded(t *testing.T) {
 	s.markUnsynced(h)
 	h.release()
 	for i := range 3 * maxUnsyncedBytes / 200 {
-		s.markUnsynced(&dirHandle{inode: s.base.inode, path: fmt.Sprintf("%0200d", i)})
+		s.markUnsynced(&dirHandle{keptDir: keptDir{inode: s.base.inode, path: fmt.Sprintf("%0200d", i)}})
 		if d.unsyncedBytes > maxUnsyncedBytes {
 			t.Fatalf("%d bytes are remembered", d.unsyncedBytes)
 		}

@@ -1,3 +1,4 @@
+// Package dirs keeps directories open, those that were used last.
 package chunker
 
 import (
@@ -12,6 +13,56 @@ import (
 	"gdrcp/manifest"
 )
 
+// keptDir is an open directory. It stays open while anyone holds a reference; retain and release
+// count them.
+type keptDir struct {
+	fd      int // or unix.AT_FDCWD
+	path    string
+	inode   manifest.Inode
+	mode    uint32     // when it was opened
+	reading sync.Mutex // held while names are read from fd: its offset is shared
+	refs    atomic.Int32
+}
+
+// relative is what paths are relative to that begin at the working directory or at the root, with
+// one reference.
+func relative(path string) *keptDir {
+	d := &keptDir{fd: unix.AT_FDCWD, path: path}
+	d.refs.Store(1)
+	return d
+}
+
+// keepOpen takes over fd and returns the directory with one reference.
+func keepOpen(fd int, path string) (*keptDir, error) {
+	d := new(keptDir)
+	return d, d.begin(fd, path)
+}
+
+// begin takes over fd. Then d has one reference, or fd is closed.
+func (d *keptDir) begin(fd int, path string) error {
+	var st unix.Stat_t
+	if err := fsys.Fstat(fd, &st); err != nil {
+		fsys.CloseQuietly(fd)
+		return err
+	}
+	d.fd, d.path, d.inode, d.mode = fd, path, manifest.Inode{Dev: st.Dev, Ino: st.Ino}, st.Mode
+	d.refs.Store(1)
+	return nil
+}
+
+// opened makes every type that embeds an keptDir one of those that a cache keeps.
+func (d *keptDir) opened() *keptDir { return d }
+
+// retain adds a reference.
+func (d *keptDir) retain() { d.refs.Add(1) }
+
+// release gives a reference back. The last one closes the directory.
+func (d *keptDir) release() {
+	if d != nil && d.refs.Add(-1) == 0 && d.fd >= 0 {
+		fsys.CloseQuietly(d.fd)
+	}
+}
+
 // A cache keeps up to maxCachedDirs directories open, or a sixteenth of the files that
 // the process may open, but at least minCachedDirs. In the tree's order, neighbours
 // share their directories. But a sink makes the directories of thousands of entries
@@ -25,133 +76,87 @@ const (
 // cachedDirs is how many directories a cache may keep open in this process.
 func cachedDirs() int { return ShareOfFiles(16, minCachedDirs, maxCachedDirs) }
 
-// ShareOfFiles is the number of files that the process may open (setrlimit(2)), divided
-// by parts, but within least and most.
-func ShareOfFiles(parts uint64, least, most int) int {
-	var r unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil || r.Cur/parts >= uint64(most) {
-		return most
-	}
-	return max(least, int(r.Cur/parts))
-}
+// leastDirs is how many directories a cache keeps open without asking its budget.
+const leastDirs = 4
 
-// dirHandle is an open directory. It stays open while anyone holds a reference;
-// retain and release count them.
-type dirHandle struct {
-	fd    int // or unix.AT_FDCWD
-	path  string
-	inode manifest.Inode
-	mode  uint32 // when it was opened
-	fresh bool   // made by this sink, so nothing foreign is in it
-	// searchOnly: it may be searched, and not read; see searchonly.go.
-	searchOnly bool
-	swept      sync.Once // leftovers were looked for
-	// journals: when they were looked for, there were partial files.
-	journals atomic.Bool
-	folding  atomic.Uint32
-	spelt    uint64     // its number among those in spellings, whose lock guards it, or 0
-	reading  sync.Mutex // held while names are read from fd: its offset is shared
-	refs     atomic.Int32
-	device   atomic.Pointer[device] // of a sink's directory, once it was asked for
-	adds     struct {
-		once sync.Once
-		only bool
-	}
-	// tried is which permission bits new files here had, by those that they were made with.
-	triedMu sync.Mutex
-	tried   map[uint32]uint32
-}
-
-// newDirHandle takes over fd and returns a handle with one reference.
-func newDirHandle(fd int, path string) (*dirHandle, error) {
-	h := &dirHandle{fd: fd, path: path}
-	h.refs.Store(1)
-	var st unix.Stat_t
-	if err := fsys.Fstat(fd, &st); err != nil {
-		fsys.CloseQuietly(fd)
-		return nil, err
-	}
-	h.inode, h.mode = inodeOf(&st), st.Mode
-	return h, nil
-}
-
-func (h *dirHandle) retain() *dirHandle {
-	h.refs.Add(1)
-	return h
-}
-
-func (h *dirHandle) release() {
-	if h != nil && h.refs.Add(-1) == 0 && h.fd >= 0 {
-		fsys.CloseQuietly(h.fd)
-	}
+// dirBudget bounds what is kept open, if several share what the process may open. Several goroutines may call it at once.
+type dirBudget interface {
+	// Take takes n descriptors, or takes none and returns false.
+	Take(n int) bool
+	// Give returns n descriptors that Take took.
+	Give(n int)
 }
 
 // dirCache keeps the directories that were used last open, by path. The cache holds one
 // reference to each, so a directory that is in use stays open when the cache drops it.
-type dirCache struct {
-	open func(path string) (*dirHandle, error) // opens what is not cached; called unlocked
+type dirCache[D interface{ opened() *keptDir }] struct {
+	open func(path string) (D, error) // opens what is not cached; called unlocked
 	max  int
 	// budget, unless nil, has to have room for every directory beyond leastDirs.
-	budget Budget
+	budget dirBudget
 
 	mu     sync.Mutex
 	taken  int // of the budget
 	byPath map[string]*list.Element
-	order  *list.List // of *dirHandle, the last used in front
+	order  *list.List // of D, the last used in front
 	closed bool
 }
 
-func newDirCache(max int, open func(string) (*dirHandle, error)) *dirCache {
-	return &dirCache{open: open, max: max, byPath: make(map[string]*list.Element), order: list.New()}
+// newDirCache returns a cache of at most max directories, which open opens.
+func newDirCache[D interface{ opened() *keptDir }](max int, open func(string) (D, error)) *dirCache[D] {
+	return &dirCache[D]{open: open, max: max, byPath: make(map[string]*list.Element), order: list.New()}
 }
 
 // get returns the directory at path with a reference for the caller.
-func (c *dirCache) get(path string) (*dirHandle, error) {
+func (c *dirCache[D]) get(path string) (d D, err error) {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
-		return nil, os.ErrClosed
+		return d, os.ErrClosed
 	}
 	if el, ok := c.byPath[path]; ok {
 		c.order.MoveToFront(el)
-		h := el.Value.(*dirHandle).retain()
+		d = el.Value.(D)
+		d.opened().retain()
 		c.mu.Unlock()
-		return h, nil
+		return d, nil
 	}
 	c.mu.Unlock()
-	h, err := c.open(path)
-	if err != nil {
-		return nil, err
+	if d, err = c.open(path); err != nil {
+		return d, err
 	}
-	return c.add(h), nil
+	return c.add(d), nil
 }
 
-// add takes over the caller's reference to h. It returns the cached directory of that
-// path with a reference for the caller: h, or another handle if another goroutine was
+// add takes over the caller's reference to d. It returns the cached directory of that
+// path with a reference for the caller: d, or another one if another goroutine was
 // faster.
-func (c *dirCache) add(h *dirHandle) *dirHandle {
+func (c *dirCache[D]) add(d D) D {
+	h := d.opened()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return h
+		return d
 	}
 	if el, ok := c.byPath[h.path]; ok {
-		if cached := el.Value.(*dirHandle); cached.inode == h.inode {
+		if cached := el.Value.(D); cached.opened().inode == h.inode {
 			c.order.MoveToFront(el)
 			h.release()
-			return cached.retain()
+			cached.opened().retain()
+			return cached
 		}
 		c.drop(el)
 	}
 	for c.order.Len() > 0 && !c.hasRoom() {
 		c.drop(c.order.Back())
 	}
-	c.byPath[h.path] = c.order.PushFront(h.retain())
-	return h
+	h.retain()
+	c.byPath[h.path] = c.order.PushFront(d)
+	return d
 }
 
 // hasRoom reports whether the cache may keep one more directory open, and takes it of the budget.
-func (c *dirCache) hasRoom() bool {
+func (c *dirCache[D]) hasRoom() bool {
 	switch n := c.order.Len(); {
 	case n >= c.max:
 		return false
@@ -165,8 +170,8 @@ func (c *dirCache) hasRoom() bool {
 	return true
 }
 
-func (c *dirCache) drop(el *list.Element) {
-	h := c.order.Remove(el).(*dirHandle)
+func (c *dirCache[D]) drop(el *list.Element) {
+	h := c.order.Remove(el).(D).opened()
 	delete(c.byPath, h.path)
 	h.release()
 	if c.taken > max(0, c.order.Len()-leastDirs) {
@@ -175,8 +180,15 @@ func (c *dirCache) drop(el *list.Element) {
 	}
 }
 
+// len is how many directories the cache keeps open.
+func (c *dirCache[D]) len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.order.Len()
+}
+
 // close drops every directory. The last user of a directory in use closes it.
-func (c *dirCache) close() {
+func (c *dirCache[D]) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true

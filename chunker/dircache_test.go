@@ -13,17 +13,17 @@ import (
 )
 
 // cacheOver returns a cache of at most max of the directories below dir.
-func cacheOver(dir string, max int) *dirCache {
-	return newDirCache(max, func(path string) (*dirHandle, error) {
+func cacheOver(dir string, max int) *dirCache[*keptDir] {
+	return newDirCache(max, func(path string) (*keptDir, error) {
 		fd, err := fsys.Openat(unix.AT_FDCWD, dir+"/"+path, fsys.DirFlags, 0)
 		if err != nil {
 			return nil, err
 		}
-		return newDirHandle(fd, path)
+		return keepOpen(fd, path)
 	})
 }
 
-func isOpen(h *dirHandle) bool {
+func isOpen(h *keptDir) bool {
 	var st unix.Stat_t
 	return fsys.Fstat(h.fd, &st) == nil && st.Ino == h.inode.Ino
 }
@@ -33,7 +33,7 @@ func TestDirCacheEviction(t *testing.T) {
 	dir := t.TempDir()
 	makeTree(t, dir, "a/", "b/", "c/")
 	c := cacheOver(dir, 2)
-	get := func(path string) *dirHandle {
+	get := func(path string) *keptDir {
 		t.Helper()
 		h, err := c.get(path)
 		if err != nil {

@@ -3,7 +3,6 @@ package chunker
 import (
 	"bytes"
 	"errors"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
@@ -14,57 +13,6 @@ import (
 	"gdrcp/internal/fileset"
 	"gdrcp/internal/fsys"
 )
-
-// directDir returns a directory on a disk whose file system takes O_DIRECT: where TMPDIR
-// is, or in /var/tmp.
-func directDir(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	err := triesDirect(dir)
-	if err == nil {
-		return dir
-	}
-	if dir, other := os.MkdirTemp("/var/tmp", "gdrcp-test-"); other == nil {
-		t.Cleanup(func() { os.RemoveAll(dir) })
-		if triesDirect(dir) == nil {
-			return dir
-		}
-	}
-	t.Skipf("neither %s nor /var/tmp is on a disk that takes O_DIRECT: %v", dir, err)
-	return ""
-}
-
-// triesDirect opens a file in a directory past the page cache.
-func triesDirect(dir string) error {
-	f, err := os.Create(filepath.Join(dir, "try"))
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	defer f.Close()
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return err
-	}
-	if fsys.IsMemory(int64(st.Type)) {
-		return errNoDisk
-	}
-	fd, _, err := fsys.OpenDirect(int(f.Fd()), unix.O_WRONLY)
-	if err != nil {
-		return err
-	}
-	fsys.CloseQuietly(fd)
-	return nil
-}
-
-func randomBytes(n int) []byte {
-	b := make([]byte, n)
-	rng := rand.New(rand.NewPCG(7, uint64(n)))
-	for i := range b {
-		b[i] = byte(rng.Uint32())
-	}
-	return b
-}
 
 func blocksOf(t *testing.T, path string) int64 {
 	t.Helper()

@@ -122,3 +122,21 @@ func (s *Sink) linkAt(from *dirHandle, fromLeaf string, parent *dirHandle, leaf 
 	}
 	return err
 }
+
+// areOneFile is as Tree.AreOneFile, for two names at the destination.
+func (s *Sink) areOneFile(first *dirHandle, firstLeaf string, second *dirHandle, secondLeaf string) bool {
+	if d := s.deviceOf(second); d != nil && !numbersMayChange(uint32(d.rungs.fsType)) {
+		return true
+	}
+	fd, one, err := stampHeld(fsys.Openat(first.fd, firstLeaf, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0))
+	if err != nil {
+		return false
+	}
+	defer fsys.CloseQuietly(fd)
+	fd, other, err := stampHeld(fsys.Openat(second.fd, secondLeaf, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0))
+	if err != nil {
+		return false
+	}
+	defer fsys.CloseQuietly(fd)
+	return one == other
+}

@@ -3,12 +3,14 @@ package chunker
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"gdrcp/internal/fileset"
 	"gdrcp/internal/fsys"
+	"gdrcp/internal/fusetest"
 )
 
 // publish writes a file and returns what links to it need.
@@ -95,5 +97,24 @@ func TestLinkToSomethingElse(t *testing.T) {
 		}
 		_ = os.Remove(dir + "/first")
 		wantTree(t, dir, "kept=new")
+	}
+}
+
+// TestLinkToReusedNumber: a file that was there, and got the number of the one to link to, does
+// not pass for a name of that.
+func TestLinkToReusedNumber(t *testing.T) {
+	below := t.TempDir()
+	makeTree(t, below, "x/", "x/a=new", "y/", "y/b=old")
+	s := sinkInto(t, fusetest.MountRenumbered(t, below, true), SinkOptions{})
+	to, err := s.Standing("x/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.Link(fileEntry("y/b", "new"), to)
+	if got, _ := os.ReadFile(filepath.Join(below, "y/b")); err == nil && string(got) != "new" {
+		t.Errorf("linked, and it has %q", got)
+	}
+	if names, _ := filepath.Glob(filepath.Join(below, "*/.gdrcp-*")); len(names) > 0 {
+		t.Errorf("left behind: %v", names)
 	}
 }

@@ -82,7 +82,7 @@ func TestPlacesThroughAbsoluteLinks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		paths, problems := walkAll(t, tree, true)
+		paths, problems := walked(t, tree)
 		if len(paths) != 3 || len(problems) != 0 {
 			t.Errorf("with follow %t: %q, %v", follow, paths, problems)
 		}
@@ -93,7 +93,7 @@ func TestPlacesThroughAbsoluteLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tree.Close()
-	if paths, problems := walkAll(t, tree, true); len(problems) != 0 || len(paths) != 7 {
+	if paths, problems := walked(t, tree); len(problems) != 0 || len(paths) != 7 {
 		t.Errorf("following links: %q, %v", paths, problems)
 	}
 }

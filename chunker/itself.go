@@ -36,7 +36,7 @@ func (a *avoided) makes(l *level, leaf string) bool {
 }
 
 // checkDir refuses an opened directory if the copy makes it.
-func (a *avoided) checkDir(h *dirHandle, path string, isSource bool) error {
+func (a *avoided) checkDir(h *keptDir, path string, isSource bool) error {
 	switch {
 	case a == nil:
 	case len(a.names) == 0:

@@ -6,17 +6,6 @@ import (
 	"gdrcp/internal/fsys"
 )
 
-// numbersMayChange reports whether a type of file system (statfs(2)) may give a file's inode
-// number to another file. FUSE without use_ino, 9p and CIFS without serverino number what the
-// kernel knows at the moment, and forget a file that nobody has open.
-func numbersMayChange(fsType uint32) bool {
-	switch fsType {
-	case unix.FUSE_SUPER_MAGIC, unix.V9FS_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC:
-		return true
-	}
-	return false
-}
-
 // NumbersMayChange reports whether the inode number of an entry may be another one later, or
 // that of another file. It blocks to open the first entry of each device.
 func (t *Tree) NumbersMayChange(path string, dev uint64) bool {
@@ -56,24 +45,6 @@ func (t *Tree) AreOneFile(first, second string, dev uint64) bool {
 	return one == other
 }
 
-// areOneFile is as Tree.AreOneFile, for two names at the destination.
-func (s *Sink) areOneFile(first *dirHandle, firstLeaf string, second *dirHandle, secondLeaf string) bool {
-	if d := s.deviceOf(second); d != nil && !numbersMayChange(uint32(d.rungs.fsType)) {
-		return true
-	}
-	fd, one, err := stampHeld(fsys.Openat(first.fd, firstLeaf, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0))
-	if err != nil {
-		return false
-	}
-	defer fsys.CloseQuietly(fd)
-	fd, other, err := stampHeld(fsys.Openat(second.fd, secondLeaf, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0))
-	if err != nil {
-		return false
-	}
-	defer fsys.CloseQuietly(fd)
-	return one == other
-}
-
 // hold opens an entry, whatever it is, and neither reads nor changes it.
 func (t *Tree) hold(path string) (fd int, now Stamp, err error) {
 	parent, leaf, err := t.locate(path)
@@ -82,15 +53,4 @@ func (t *Tree) hold(path string) (fd int, now Stamp, err error) {
 	}
 	defer parent.release()
 	return stampHeld(t.openEntry(parent, leaf, path, unix.O_PATH))
-}
-
-// stampHeld returns the stamp of what was opened, or closes it.
-func stampHeld(opened int, failed error) (fd int, now Stamp, err error) {
-	if failed != nil {
-		return -1, Stamp{}, failed
-	}
-	if now, err = stampNow(opened, ""); err != nil {
-		fsys.CloseQuietly(opened)
-	}
-	return opened, now, err
 }

@@ -9,27 +9,12 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"gdrcp/internal/fileset"
 	"gdrcp/internal/fsys"
-	"gdrcp/manifest"
 
 	"golang.org/x/sys/unix"
 )
-
-// dropped takes a file out of the page cache, after a sync.
-func dropped(t *testing.T, path string) {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := errors.Join(f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // openIn opens a file of a directory by a tree that reads by a rung.
 func openIn(t *testing.T, dir, name string, io fileset.IOMode) (*Tree, *File) {
@@ -224,46 +209,5 @@ func TestNoDirectReadsInMemory(t *testing.T) {
 	tree, f := openIn(t, dir, "f", fileset.IODirect)
 	if got := readParts(t, f, len(want), 1<<20); !bytes.Equal(got, want) || tree.Read().Of(fileset.IODirect) != 0 {
 		t.Errorf("%d bytes directly, the file's bytes: %v", tree.Read().Of(fileset.IODirect), bytes.Equal(got, want))
-	}
-}
-
-// What stands in a file's place, and is not in memory, is asked for, and a read of it waits.
-func TestBasisTellsWhatWaits(t *testing.T) {
-	dir := directDir(t)
-	const size, part = 8 << 20, 1 << 20
-	path := filepath.Join(dir, "f")
-	if err := os.WriteFile(path, randomBytes(size), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := sinkInto(t, dir, SinkOptions{})
-	t.Cleanup(func() { _ = s.Close() })
-	noLeaks(t)
-	b, err := s.OpenBasis(&manifest.Entry{Type: manifest.File, Path: "f", Size: size, Mode: 0o600}, nil, size)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b.Uncached(0, part) {
-		t.Error("a read of what was just written waits")
-	}
-	dropped(t, path)
-	if _, err := fsys.CachedBytes(b.temp.fd, 0, part); err != nil {
-		t.Skipf("the kernel does not tell what is cached: %v", err)
-	}
-	if b.Uncached(part, fsys.LeastDirect-1) {
-		t.Error("a short read waits")
-	}
-	if !b.Uncached(part, 2*part) {
-		t.Error("no read of what was dropped waits")
-	}
-	b.Fetch(part, 2*part)
-	for end := time.Now().Add(10 * time.Second); b.Uncached(part, 2*part); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("what was asked for does not come")
-		}
-	}
-	b.Close()
-	b.Fetch(4*part, part) // does nothing
-	if b.Uncached(4*part, part) {
-		t.Error("a read of a closed file waits")
 	}
 }

@@ -91,7 +91,7 @@ type Sink struct {
 	// top is the directory at prefix, once this copy has made or adopted it.
 	top atomic.Pointer[manifest.Inode]
 
-	dirs *dirCache
+	dirs *dirCache[*dirHandle]
 
 	stage *stage   // of a tree that is to appear whole, or nil
 	old   *oldTree // that such a tree would replace, or nil

@@ -297,7 +297,7 @@ func TestCopyTree(t *testing.T) {
 	noLeaks(t)
 	src, dst := t.TempDir(), t.TempDir()
 	makeTree(t, src, "a/", "a/b/", "a-b/", "empty/", "a/x=1", "a/b/y=22", "a-b/z=", "a.b=3", "link>a/x")
-	tree := openLocal(t, false, Source{Path: src, Name: "."})
+	tree := treeAt(t, src, false)
 	sink := openSink(t, SinkOptions{Dest: dst, Keep: Keep{Modes: true, Times: true}})
 	if err := sink.Place(&topDir, "new"); err != nil {
 		t.Fatal(err)

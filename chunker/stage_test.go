@@ -302,7 +302,7 @@ func TestNobodyNamesAStage(t *testing.T) {
 		}
 	}
 	s.Close()
-	paths, problems := walkAll(t, openLocal(t, false, Source{Path: dir, Name: "."}), true)
+	paths, problems := walked(t, treeAt(t, dir, false))
 	for _, path := range paths {
 		if strings.HasPrefix(path, fileset.StagePrefix) && problems[path] == nil {
 			t.Errorf("the walk finds %q", path)

@@ -91,3 +91,14 @@ func stampNow(fd int, name string) (Stamp, error) {
 
 // inodeOf is the file that st is of.
 func inodeOf(st *unix.Stat_t) manifest.Inode { return manifest.Inode{Dev: st.Dev, Ino: st.Ino} }
+
+// stampHeld returns the stamp of what was opened, or closes it.
+func stampHeld(opened int, failed error) (fd int, now Stamp, err error) {
+	if failed != nil {
+		return -1, Stamp{}, failed
+	}
+	if now, err = stampNow(opened, ""); err != nil {
+		fsys.CloseQuietly(opened)
+	}
+	return opened, now, err
+}

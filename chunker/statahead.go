@@ -8,11 +8,6 @@ import (
 // time waiting: one wait for each file, of which there may be millions. There it asks for
 // those of the names that come next, several at once.
 const (
-	// slowStat is a mean from which on names are asked for ahead. What the kernel has in
-	// memory takes a few µs.
-	slowStat = 50 * time.Microsecond
-	// measuredStats is of how many calls one is timed while they are quick.
-	measuredStats = 8
 	// statsAhead is how many names are asked for together, atOnce at a time.
 	statsAhead = 128
 	// freshStat bounds the age of an answer, which the walk may come to late: the window of
@@ -47,26 +42,9 @@ func (s *statAhead) take(leaf string) (a statAnswer, ok bool) {
 	return statAnswer{}, false
 }
 
-// statPace is how long asking for attributes has taken lately.
-type statPace struct {
-	calls int
-	mean  time.Duration
-}
-
-// isSlow reports whether names are to be asked for ahead.
-func (p *statPace) isSlow() bool { return p.mean >= slowStat }
-
-// measures reports whether the next call is to be timed.
-func (p *statPace) measures() bool {
-	p.calls++
-	return p.isSlow() || p.calls%measuredStats == 0
-}
-
-func (p *statPace) note(took time.Duration) { p.mean += (took - p.mean) / 4 }
-
 // stat is describeAt for an entry of a level. What it asks for ahead are the level's names that
 // come next.
-func (w *Walker) stat(l *level, dir *dirHandle, leaf, path string) (attributes, error) {
+func (w *Walker) stat(l *level, dir *keptDir, leaf, path string) (attributes, error) {
 	if a, ok := l.ahead.take(leaf); ok {
 		w.pace.note(a.took)
 		return a.attributes, a.err
@@ -85,7 +63,7 @@ func (w *Walker) stat(l *level, dir *dirHandle, leaf, path string) (attributes, 
 
 // lookAhead asks for the attributes of the level's next names. It returns when all answers
 // are there. Of a directory whose names were spilled only one name at a time is known.
-func (w *Walker) lookAhead(l *level, dir *dirHandle) {
+func (w *Walker) lookAhead(l *level, dir *keptDir) {
 	names := w.names.Ahead(&l.names, statsAhead)
 	if len(names) < 2 {
 		return

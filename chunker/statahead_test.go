@@ -52,7 +52,9 @@ func TestWalkAheadFindsTheSame(t *testing.T) {
 		return a.Entry == b.Entry && a.Stamp == b.Stamp && a.Dir == b.Dir && text(&a) == text(&b) && a.Skip == b.Skip && a.Links == b.Links
 	}
 	want := entriesOf(t, dir, statPace{})
-	got := entriesOf(t, dir, statPace{mean: time.Hour})
+	var slow statPace
+	slow.note(time.Hour)
+	got := entriesOf(t, dir, slow)
 	if !slices.EqualFunc(want, got, same) {
 		t.Errorf("%d entries, where a walk that asks for each in turn finds %d", len(got), len(want))
 	}
@@ -99,45 +101,5 @@ func TestWalkOfASlowServer(t *testing.T) {
 	}
 	if calls.Lookups.Most() < 2 {
 		t.Error("names were looked up one after the other")
-	}
-}
-
-// TestNamesOnASlowServer: files in several directories get their names at once, and the
-// entries that come next are looked for together.
-func TestNamesOnASlowServer(t *testing.T) {
-	below := t.TempDir()
-	var names []string
-	for i := range 64 {
-		name := fmt.Sprintf("d%d/f%d", i%8, i)
-		names = append(names, name)
-		if err := os.MkdirAll(filepath.Join(below, filepath.Dir(name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	dir, calls := fusetest.MountSlowly(t, below)
-	s := sinkInto(t, dir, SinkOptions{})
-	temps := beginAll(t, s, names...)
-	calls.Renames.Forget()
-	wantFailed(t, temps, s.Publish(temps))
-	if calls.Renames.Most() < 2 {
-		t.Error("files of several directories got their names one after the other")
-	}
-	for _, name := range names {
-		if got, err := os.ReadFile(filepath.Join(below, name)); err != nil || string(got) != name {
-			t.Errorf("%s holds %q: %v", name, got, err)
-		}
-	}
-	for _, name := range names[:2*measuredStats] {
-		if now, err := s.Look(name); err != nil || !now.Exists {
-			t.Fatalf("%s: %+v, %v", name, now, err)
-		}
-	}
-	if !s.LooksAreSlow() {
-		t.Error("a look that takes 2 ms is no slow one")
-	}
-	calls.Lookups.Forget()
-	s.LookAhead(append(names, "d0/missing", "missing/f"))
-	if calls.Lookups.Most() < 2 {
-		t.Error("entries were looked for one after the other")
 	}
 }

@@ -129,9 +129,7 @@ func TestSurplusOfRandomTrees(t *testing.T) {
 			u.names.Budget, u.names.MinRun = 0, 0
 		}
 		isDir := map[string]bool{}
-		w := openLocal(t, false, Source{src, "."}).Walk(true)
-		paths, _ := drain(t, w)
-		w.Close()
+		paths, _ := walked(t, treeAt(t, src, false))
 		for _, path := range paths {
 			info, err := os.Lstat(filepath.Join(src, path))
 			if err != nil {

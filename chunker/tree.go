@@ -55,7 +55,7 @@ type Tree struct {
 	byName         map[string]int
 	again          map[string][]string // paths of later sources with a name that is taken
 	isTop          bool                // the one source is the top of the tree
-	dirs           *dirCache
+	dirs           *dirCache[*keptDir]
 	files          budgetedFiles
 	io             fileset.IOMode
 	read           fileset.IOBytes
@@ -179,7 +179,7 @@ func (t *Tree) sourceAt(path string) *source {
 
 // locate returns the directory that holds an entry, with a reference, and the
 // entry's name in it. The path has been checked.
-func (t *Tree) locate(path string) (*dirHandle, string, error) {
+func (t *Tree) locate(path string) (*keptDir, string, error) {
 	key, leaf := fileset.SplitPath(path)
 	if s := t.sourceAt(path); s != nil {
 		key, leaf = s.key, s.leaf
@@ -190,19 +190,27 @@ func (t *Tree) locate(path string) (*dirHandle, string, error) {
 	return h, leaf, err
 }
 
+// Dir opens a directory from the one above it, which the tree may have open: from the top each
+// would cost its depth. done closes it.
+func (t *Tree) Dir(path string) (fd int, done func(), err error) {
+	h, err := t.dirs.get(path)
+	if err != nil {
+		return -1, nil, opErr("open directory", path, err)
+	}
+	return h.fd, h.release, nil
+}
+
 // openDir opens a directory for the cache.
-func (t *Tree) openDir(path string) (*dirHandle, error) {
+func (t *Tree) openDir(path string) (*keptDir, error) {
 	if dir, ok := strings.CutPrefix(path, "\x00"); ok {
 		if t.root == nil {
-			h := &dirHandle{fd: unix.AT_FDCWD, path: path}
-			h.refs.Store(1)
-			return h, nil
+			return relative(path), nil
 		}
 		fd, err := fsys.OpenUnderRoot(t.root, dir, unix.O_RDONLY|unix.O_DIRECTORY)
 		if err != nil {
 			return nil, err
 		}
-		return newDirHandle(fd, path)
+		return keepOpen(fd, path)
 	}
 	parent, leaf, err := t.locate(path)
 	if err != nil {
@@ -214,7 +222,7 @@ func (t *Tree) openDir(path string) (*dirHandle, error) {
 
 // openDirAt opens a directory. If lists is false, it may be one that can be searched and not
 // read: what is named in it, as by --files-from, can be reached all the same.
-func (t *Tree) openDirAt(parent *dirHandle, leaf, path string, lists bool) (*dirHandle, error) {
+func (t *Tree) openDirAt(parent *keptDir, leaf, path string, lists bool) (*keptDir, error) {
 	fd, err := t.openEntry(parent, leaf, path, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err == unix.EACCES && !lists {
 		fd, err = t.openEntry(parent, leaf, path, unix.O_PATH|unix.O_DIRECTORY)
@@ -222,13 +230,13 @@ func (t *Tree) openDirAt(parent *dirHandle, leaf, path string, lists bool) (*dir
 	if err != nil {
 		return nil, err
 	}
-	return newDirHandle(fd, path)
+	return keepOpen(fd, path)
 }
 
 // openEntry opens leaf in parent. Without follow a link is an error. With it,
 // the kernel follows the user's own links, and os.Root those below a root: by
 // the path from the root, since a link may lead anywhere inside it.
-func (t *Tree) openEntry(parent *dirHandle, leaf, path string, flags int) (int, error) {
+func (t *Tree) openEntry(parent *keptDir, leaf, path string, flags int) (int, error) {
 	flags |= unix.O_NONBLOCK | unix.O_CLOEXEC
 	if t.follow && t.root == nil {
 		return fsys.Openat(parent.fd, leaf, flags, 0)
@@ -279,7 +287,7 @@ func (t *Tree) lookUp(path string) (attributes, error) {
 }
 
 // statAt returns the attributes of leaf in parent. With follow, it follows a link.
-func (t *Tree) statAt(parent *dirHandle, leaf, path string) (attributes, error) {
+func (t *Tree) statAt(parent *keptDir, leaf, path string) (attributes, error) {
 	var st unix.Stat_t
 	flags := unix.AT_SYMLINK_NOFOLLOW
 	if t.follow && t.root == nil {
@@ -336,7 +344,7 @@ const (
 // if it is something else. It also keeps the kernel from waiting for the holder of a
 // lease on the file (a file server, fcntl(2)), which the kernel has just asked to give
 // the lease up.
-func (t *Tree) openFile(parent *dirHandle, leaf, path string) (int, error) {
+func (t *Tree) openFile(parent *keptDir, leaf, path string) (int, error) {
 	for waited := time.Duration(0); ; waited += leasePause {
 		fd, err := t.openEntry(parent, leaf, path, unix.O_RDONLY)
 		if err != unix.EAGAIN || waited >= leasePatience {
@@ -375,7 +383,7 @@ func (t *Tree) Open(path string) (*File, error) {
 	return f, nil
 }
 
-func (t *Tree) openAt(parent *dirHandle, leaf, path string) (*File, error) {
+func (t *Tree) openAt(parent *keptDir, leaf, path string) (*File, error) {
 	fd, err := t.openFile(parent, leaf, path)
 	if err != nil {
 		if err == unix.ELOOP {

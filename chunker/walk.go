@@ -49,7 +49,7 @@ type Found struct {
 // level is a directory on the walk's way.
 type level struct {
 	path    string // of its entry; "" above the sources
-	dir     *dirHandle
+	dir     *keptDir
 	inode   manifest.Inode
 	names   sorted.Names
 	pending []pendingDir
@@ -64,7 +64,7 @@ type level struct {
 // there are few of them, and the last is always entered first.
 type pendingDir struct {
 	name  string
-	dir   *dirHandle // nil when given back
+	dir   *keptDir // nil when given back
 	inode manifest.Inode
 	take  takeMode
 }
@@ -317,7 +317,7 @@ func (w *Walker) repeated(name string) bool {
 }
 
 // describe fills Found for the entry that is leaf in dir.
-func (w *Walker) describe(l *level, dir *dirHandle, leaf, path string) *Found {
+func (w *Walker) describe(l *level, dir *keptDir, leaf, path string) *Found {
 	a, err := w.stat(l, dir, leaf, path)
 	if w.passesOver(path, err != nil || a.isDir(), err != nil || !a.isDir()) {
 		return nil
@@ -369,7 +369,7 @@ func (w *Walker) describe(l *level, dir *dirHandle, leaf, path string) *Found {
 
 // expect opens a directory that was found, so that a failure to open it is known before
 // its entry is returned. It notes that the directory's contents are still to come.
-func (w *Walker) expect(l *level, dir *dirHandle, leaf, path string, a *attributes) error {
+func (w *Walker) expect(l *level, dir *keptDir, leaf, path string, a *attributes) error {
 	take := w.takes(l)
 	switch {
 	case take == takeNothing:

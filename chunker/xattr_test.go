@@ -118,7 +118,7 @@ func TestXattrs(t *testing.T) {
 	if err := unix.Setxattr(to+"/dir", "user.old", []byte("old"), 0); err != nil {
 		t.Fatal(err)
 	}
-	tree := openLocal(t, false, Source{Path: from, Name: "."})
+	tree := treeAt(t, from, false)
 	s := sinkInto(t, to, SinkOptions{Keep: Keep{Modes: true, Xattrs: true}})
 	w := tree.Walk(true)
 	defer w.Close()

@@ -6,13 +6,14 @@ import (
 	"path/filepath"
 	"testing"
 
+	"gdrcp/internal/treetest"
 	"gdrcp/manifest"
 )
 
 // BenchmarkWalk walks a tree of the Linux source's proportions: 86,400 files in
 // 5,760 directories, three deep.
 func BenchmarkWalk(b *testing.B) {
-	dir := fastDir(b)
+	dir := treetest.FastDir(b)
 	const top, sub, files = 24, 240, 15
 	for i := range top {
 		for j := range sub {

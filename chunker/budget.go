@@ -5,11 +5,13 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/chunker/internal/dirs"
 )
 
 // Budget bounds the files and directories that a Tree, or a destination, keeps open, if several share
 // what the process may open. Several goroutines may call it at once.
-type Budget = dirBudget
+type Budget = dirs.Budget
 
 const (
 	// leastFiles is how many files a Tree opens without asking its budget.
@@ -51,4 +53,4 @@ func (b *budgetedFiles) end(taken bool) {
 }
 
 // MayOpen bounds what the tree keeps open. Call it before Walk and Open.
-func (t *Tree) MayOpen(b Budget) { t.files.budget, t.dirs.budget = b, b }
+func (t *Tree) MayOpen(b Budget) { t.files.budget, t.dirs.Budget = b, b }

@@ -6,22 +6,25 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/chunker/internal/dirs"
+	"gdrcp/internal/treetest"
 )
 
 // TestTreeWithinBudget: a tree opens few files and directories without asking, more if its budget
 // has room for them, and gives back what it took.
 func TestTreeWithinBudget(t *testing.T) {
-	noLeaks(t)
+	treetest.NoLeaks(t)
 	const names = 40
 	dir := t.TempDir()
 	for i := range names {
-		makeTree(t, dir, fmt.Sprintf("d%d/", i), fmt.Sprintf("d%d/f=x", i))
+		treetest.MakeTree(t, dir, fmt.Sprintf("d%d/", i), fmt.Sprintf("d%d/f=x", i))
 	}
 	tree, err := OpenLocal([]Source{{Name: ".", Path: dir}}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := budgetOf(11)
+	b := treetest.BudgetOf(11)
 	tree.MayOpen(b)
 	var files []*File
 	for i := range names {
@@ -48,13 +51,13 @@ func TestTreeWithinBudget(t *testing.T) {
 		}
 		f.Close()
 	}
-	if n := tree.dirs.len(); n < leastDirs || n > leastDirs+11 {
+	if n := tree.dirs.Len(); n < dirs.Unasked || n > dirs.Unasked+11 {
 		t.Errorf("%d directories are open", n)
 	}
 	if err := tree.Close(); err != nil {
 		t.Error(err)
 	}
-	if left := b.left.Load(); left != 11 {
+	if left := b.Left.Load(); left != 11 {
 		t.Errorf("%d of 11 came back", left)
 	}
 }

@@ -5,13 +5,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/fusetest"
+	"gdrcp/internal/treetest"
 )
 
 // TestChangeTimesTell: which stamps stand for a content, by the file system.
 func TestChangeTimesTell(t *testing.T) {
-	equal, whole := Stamp{MtimeNs: 5e9 + 1, CtimeNs: 5e9 + 1}, Stamp{MtimeNs: 5e9, CtimeNs: 5e9}
-	later, none := Stamp{MtimeNs: 5e9, CtimeNs: 5e9 + 1}, Stamp{MtimeNs: 5e9}
+	equal, whole := fileset.Stamp{MtimeNs: 5e9 + 1, CtimeNs: 5e9 + 1}, fileset.Stamp{MtimeNs: 5e9, CtimeNs: 5e9}
+	later, none := fileset.Stamp{MtimeNs: 5e9, CtimeNs: 5e9 + 1}, fileset.Stamp{MtimeNs: 5e9}
 	for _, c := range []struct {
 		name                      string
 		fsType                    uint32
@@ -35,14 +37,14 @@ func TestChangeTimesTell(t *testing.T) {
 // TestTellsContent: the file system is that of the file itself.
 func TestTellsContent(t *testing.T) {
 	below := t.TempDir()
-	makeTree(t, below, "f=content", "l>f")
+	treetest.MakeTree(t, below, "f=content", "l>f")
 	tree := openLocal(t, false, Source{Path: fusetest.MountImage(t, below), Name: "."})
 	for range 2 {
 		if a, err := tree.lookUp("f"); err != nil || tree.TellsContent("f", a.stamp) {
 			t.Errorf("a file of an image tells: %+v, %v", a.stamp, err)
 		}
 	}
-	if tree.TellsContent("none", Stamp{CtimeNs: 1}) {
+	if tree.TellsContent("none", fileset.Stamp{CtimeNs: 1}) {
 		t.Error("a file that is not there tells")
 	}
 }

@@ -1,17 +1,13 @@
-// Package chunker walks and reads a set of files, and writes and publishes it at the
-// destination.
+// Package chunker walks and reads a set of files at the source of a copy. The set at the
+// destination is that of package dest.
 //
-// The source side is a Tree: Walk streams its entries in the manifest's order
-// with bounded memory, and Open reads a file by its entry's path. The sink side
-// is a Sink: it makes directories and links, writes files under a temporary
-// name beside their target and publishes them by rename once they are whole.
+// A Tree is the set: Walk streams its entries in the manifest's order with bounded memory, and
+// Open reads a file by its entry's path.
 //
-// Paths of entries come from a peer and are hostile: every one is checked, and every
-// directory on the way is opened one component at a time from the file descriptor of
-// its parent with O_NOFOLLOW, so no entry can lead through a symbolic link. A path from
-// a peer that may lead through links, to the place served or written to, is resolved by
-// os.Root.
+// Every directory on the way to an entry is opened one component at a time from the file
+// descriptor of its parent with O_NOFOLLOW, so no entry leads through a symbolic link that was put
+// there meanwhile. A path from a peer that may lead through links, to the place that is served, is
+// resolved by os.Root.
 //
-// The package starts no goroutine. Many goroutines may use a Tree or a Sink at once;
-// only one may use a Walker.
+// Many goroutines may use a Tree at once; only one may use a Walker.
 package chunker

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/fsys"
 )
 
@@ -14,34 +15,34 @@ import (
 type File struct {
 	fd     int
 	path   string
-	opened Stamp
+	opened fileset.Stamp
 	tree   *Tree // whose rung it is read by
 	taken  bool  // of the tree's budget
 	direct directReader
 }
 
 // Opened returns the stamp that the file had when it was opened.
-func (f *File) Opened() Stamp { return f.opened }
+func (f *File) Opened() fileset.Stamp { return f.opened }
 
 // Stamp returns the file's stamp as it is now. Where a server has the file, it is asked.
-func (f *File) Stamp() (Stamp, error) {
-	now, err := stampNow(f.fd, "")
-	return now, opErr("stat", f.path, err)
+func (f *File) Stamp() (fileset.Stamp, error) {
+	now, err := fileset.StampNow(f.fd, "")
+	return now, fileset.OpErr("stat", f.path, err)
 }
 
 // IsFresh reports whether AgedStamp waits.
-func (f *File) IsFresh() bool { return f.opened.freshFor(time.Now()) > 0 }
+func (f *File) IsFresh() bool { return f.opened.FreshFor(time.Now()) > 0 }
 
 // AgedStamp returns a stamp that tells of every write that begins after the call. It waits
 // for at most 20 ms, or 2 s more if the file's times are whole seconds, and only if the file was
 // changed less than that ago: of many new files a reader waits for the first ones, and the
 // others are old by then. The error is context.Canceled if stop is closed first.
-func (f *File) AgedStamp(stop <-chan struct{}) (Stamp, error) {
+func (f *File) AgedStamp(stop <-chan struct{}) (fileset.Stamp, error) {
 	if !f.IsFresh() {
 		return f.opened, nil
 	}
-	if err := f.opened.awaitAge(stop); err != nil {
-		return Stamp{}, err
+	if err := f.opened.AwaitAge(stop); err != nil {
+		return fileset.Stamp{}, err
 	}
 	return f.Stamp()
 }
@@ -51,9 +52,9 @@ func (f *File) AgedStamp(stop <-chan struct{}) (Stamp, error) {
 func (f *File) ReadAt(p []byte, off int64) (int, error) {
 	n, err := fsys.FDReader(f.fd).ReadAt(p, off)
 	if err == io.EOF {
-		return n, &opError{op: "read", path: f.path, err: io.ErrUnexpectedEOF}
+		return n, &fileset.OpError{Op: "read", Path: f.path, Err: io.ErrUnexpectedEOF}
 	}
-	return n, opErr("read", f.path, err)
+	return n, fileset.OpErr("read", f.path, err)
 }
 
 // ReadEnd is ReadAt for the last bytes of a file; p may be empty. It reports whether
@@ -67,9 +68,9 @@ func (f *File) ReadEnd(p []byte, off int64) (goesOn bool, err error) {
 		case err == unix.EINTR:
 			continue
 		case err != nil:
-			return false, opErr("read", f.path, err)
+			return false, fileset.OpErr("read", f.path, err)
 		case m == 0 && n < len(p):
-			return false, &opError{op: "read", path: f.path, err: io.ErrUnexpectedEOF}
+			return false, &fileset.OpError{Op: "read", Path: f.path, Err: io.ErrUnexpectedEOF}
 		}
 		if n += m; n >= len(p) {
 			return n > len(p), nil
@@ -93,7 +94,7 @@ func (f *File) DataFrom(off, end int64) (int64, error) {
 	case unix.EINVAL, unix.EOPNOTSUPP, unix.ENOSYS:
 		return off, nil
 	}
-	return 0, opErr("seek data in", f.path, err)
+	return 0, fileset.OpErr("seek data in", f.path, err)
 }
 
 // Data returns the first range [start, stop) of data in [off, end), as DataFrom does. How
@@ -112,7 +113,7 @@ func (f *File) Data(off, end int64) (start, stop int64, err error) {
 		return start, end, nil
 	}
 	if err != nil {
-		return 0, 0, opErr("seek hole in", f.path, err)
+		return 0, 0, fileset.OpErr("seek hole in", f.path, err)
 	}
 	return start, min(stop, end), nil
 }
@@ -142,5 +143,5 @@ func (f *File) Close() error {
 	}
 	err := fsys.CloseFD(fd)
 	f.tree.files.end(f.taken)
-	return opErr("close", f.path, err)
+	return fileset.OpErr("close", f.path, err)
 }

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fileset"
+	"gdrcp/internal/treetest"
 )
 
 func openFile(t *testing.T, dir, name string) *File {
@@ -26,7 +29,7 @@ func openFile(t *testing.T, dir, name string) *File {
 
 func TestFileReadAt(t *testing.T) {
 	dir := t.TempDir()
-	makeTree(t, dir, "f=0123456789")
+	treetest.MakeTree(t, dir, "f=0123456789")
 	f := openFile(t, dir, "f")
 	f.AdviseSequential()
 	for _, test := range []struct {
@@ -54,8 +57,8 @@ func TestFileReadAt(t *testing.T) {
 
 func TestFileStampTellsChanges(t *testing.T) {
 	dir := t.TempDir()
-	makeTree(t, dir, "f=0123456789", "other=0123456789")
-	stamp := func() Stamp {
+	treetest.MakeTree(t, dir, "f=0123456789", "other=0123456789")
+	stamp := func() fileset.Stamp {
 		s, err := openFile(t, dir, "f").Stamp()
 		if err != nil {
 			t.Fatal(err)
@@ -92,7 +95,7 @@ func TestFileStampTellsChanges(t *testing.T) {
 }
 
 func TestFileData(t *testing.T) {
-	dir := fastDir(t)
+	dir := treetest.FastDir(t)
 	const block = 64 << 10 // more than any file system's unit of allocation here
 	out, err := os.Create(filepath.Join(dir, "f"))
 	if err != nil {
@@ -125,7 +128,7 @@ func TestFileData(t *testing.T) {
 
 func TestOpenNeverFollowsASwappedFile(t *testing.T) {
 	dir := t.TempDir()
-	makeTree(t, dir, "in/", "in/d/", "in/d/f=", "secret=key")
+	treetest.MakeTree(t, dir, "in/", "in/d/", "in/d/f=", "secret=key")
 	tree := openLocal(t, false, Source{dir + "/in", "."})
 	paths, _ := walkAll(t, tree, true)
 	if len(paths) != 3 {
@@ -143,7 +146,7 @@ func TestOpenNeverFollowsASwappedFile(t *testing.T) {
 		if err := put(); err != nil {
 			t.Fatal(err)
 		}
-		if f, err := tree.Open("d/f"); !errors.Is(err, ErrChanged) {
+		if f, err := tree.Open("d/f"); !errors.Is(err, fileset.ErrChanged) {
 			t.Errorf("%s: %v, %v", name, f, err)
 		}
 	}
@@ -152,9 +155,9 @@ func TestOpenNeverFollowsASwappedFile(t *testing.T) {
 // TestOpenWaitsForALease: a file server that holds one is told to give it up,
 // and then does.
 func TestOpenWaitsForALease(t *testing.T) {
-	noLeaks(t)
+	treetest.NoLeaks(t)
 	dir := t.TempDir()
-	makeTree(t, dir, "f=x")
+	treetest.MakeTree(t, dir, "f=x")
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, unix.SIGUSR1)
 	defer signal.Stop(told)
@@ -196,7 +199,7 @@ func TestOpenWaitsForALease(t *testing.T) {
 
 func TestReadEnd(t *testing.T) {
 	dir := t.TempDir()
-	makeTree(t, dir, "empty=", "f=0123456789")
+	treetest.MakeTree(t, dir, "empty=", "f=0123456789")
 	tree := openLocal(t, false, Source{dir, "."})
 	for _, c := range []struct {
 		name   string

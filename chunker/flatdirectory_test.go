@@ -9,13 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/chunker/internal/sorted"
+	"gdrcp/internal/treetest"
 )
 
 // heapDuringWalk walks a flat directory of n files and returns the live heap in
 // the middle of it.
 func heapDuringWalk(t testing.TB, n, budget int) int64 {
 	t.Helper()
-	dir := fastDir(t)
+	dir := treetest.FastDir(t)
 	for i := range n {
 		f, err := unix.Open(fmt.Sprintf("%s/file-with-a-name-%08d", dir, i), unix.O_CREAT|unix.O_WRONLY, 0o644)
 		if err != nil {

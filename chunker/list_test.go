@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/treetest"
 	"gdrcp/manifest"
 )
 
@@ -84,7 +85,7 @@ func TestList(t *testing.T) {
 
 // TestLargeList goes by way of runs in a file, and of a file for all of it.
 func TestLargeList(t *testing.T) {
-	noLeaks(t)
+	treetest.NoLeaks(t)
 	rng := rand.New(rand.NewPCG(3, 3))
 	b := NewListBuilder()
 	b.stack.Budget, b.stack.MinRun = 64<<10, 4<<10
@@ -127,9 +128,9 @@ func TestLargeList(t *testing.T) {
 }
 
 func TestWalkOnly(t *testing.T) {
-	noLeaks(t)
+	treetest.NoLeaks(t)
 	dir := t.TempDir()
-	makeTree(t, dir, "a/", "a/x=", "a/y=", "a/sub/", "a/sub/z=", "a-b=", "a.c/", "a.c/f=", "b/", "b/c/", "b/c/d=", "b/e=", "f=", "l>a")
+	treetest.MakeTree(t, dir, "a/", "a/x=", "a/y=", "a/sub/", "a/sub/z=", "a-b=", "a.c/", "a.c/f=", "b/", "b/c/", "b/c/d=", "b/e=", "f=", "l>a")
 	for _, c := range []struct {
 		names     string
 		recursive bool
@@ -186,7 +187,7 @@ func TestWalkOnly(t *testing.T) {
 func TestListInUnreadableDirectories(t *testing.T) {
 	for _, mode := range []os.FileMode{0o300, 0o311, 0o111} {
 		dir := t.TempDir()
-		makeTree(t, dir, "d/", "d/f=text", "d/e/", "d/e/g=text")
+		treetest.MakeTree(t, dir, "d/", "d/f=text", "d/e/", "d/e/g=text")
 		if os.Geteuid() == 0 {
 			for _, name := range []string{"d", "d/e", "d/f"} {
 				if err := os.Chown(filepath.Join(dir, name), 65534, 65534); err != nil {
@@ -197,7 +198,7 @@ func TestListInUnreadableDirectories(t *testing.T) {
 		if err := os.Chmod(dir+"/d", mode); err != nil {
 			t.Fatal(err)
 		}
-		asNobody(t, dir, func() {
+		treetest.AsNobody(t, dir, func() {
 			tree := openLocal(t, false, Source{Path: dir, Name: "."})
 			w := tree.Walk(false)
 			if err := w.Only(listOf(t, "d/f", "d/e/g").Names()); err != nil {

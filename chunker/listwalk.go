@@ -166,7 +166,7 @@ func (w *Walker) orphan(l *level) (*Found, error) {
 		default:
 			err = unix.ENOTDIR // the directory on the way was made only now
 		}
-		return w.problem(item.Path, opErr("stat", item.Path, err)), nil
+		return w.problem(item.Path, fileset.OpErr("stat", item.Path, err)), nil
 	}
 	return nil, nil
 }

@@ -1,8 +1,11 @@
 package chunker
 
 import (
+	"encoding/binary"
+
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/fsys"
 )
 
@@ -10,19 +13,19 @@ import (
 // that of another file. It blocks to open the first entry of each device.
 func (t *Tree) NumbersMayChange(path string, dev uint64) bool {
 	if known, ok := t.fileSystems.types.Load(dev); ok {
-		return numbersMayChange(known.(uint32))
+		return fsys.NumbersMayChange(known.(uint32))
 	}
 	fd, now, err := t.hold(path)
 	if err != nil {
 		return true
 	}
 	defer fsys.CloseQuietly(fd)
-	return now.Dev != dev || numbersMayChange(t.fileSystems.typeOf(dev, fd))
+	return now.Dev != dev || fsys.NumbersMayChange(t.fileSystems.typeOf(dev, fd))
 }
 
 // NumberMayChange reports whether the file may get another inode number when it is closed.
 func (f *File) NumberMayChange() bool {
-	return numbersMayChange(f.tree.fileSystems.typeOf(f.opened.Dev, f.fd))
+	return fsys.NumbersMayChange(f.tree.fileSystems.typeOf(f.opened.Dev, f.fd))
 }
 
 // AreOneFile reports whether two entries whose stamps have the same device and inode number are
@@ -46,11 +49,42 @@ func (t *Tree) AreOneFile(first, second string, dev uint64) bool {
 }
 
 // hold opens an entry, whatever it is, and neither reads nor changes it.
-func (t *Tree) hold(path string) (fd int, now Stamp, err error) {
+func (t *Tree) hold(path string) (fd int, now fileset.Stamp, err error) {
 	parent, leaf, err := t.locate(path)
 	if err != nil {
-		return -1, Stamp{}, err
+		return -1, fileset.Stamp{}, err
 	}
-	defer parent.release()
-	return stampHeld(t.openEntry(parent, leaf, path, unix.O_PATH))
+	defer parent.Release()
+	return fileset.StampHeld(t.openEntry(parent, leaf, path, unix.O_PATH))
+}
+
+// A copy that lost its connection continues with another process, which may have another
+// directory at the same path. So each attempt compares the identity of the directories that
+// it works in with those of the attempt before.
+
+// maxSourcesIdentified bounds how many of several sources RootID looks at.
+const maxSourcesIdentified = 256
+
+// RootID identifies the source, as that of dest.Sink does the destination: the directory at the top
+// of the tree, or else the files and directories that are its sources, the first ones if they
+// are very many.
+func (t *Tree) RootID() string {
+	if t.isTop {
+		h, err := t.dirs.Get(".")
+		if err != nil {
+			return ""
+		}
+		defer h.Release()
+		return fsys.IdentityOf(h.FD)
+	}
+	var b []byte
+	for _, s := range t.sources[:min(len(t.sources), maxSourcesIdentified)] {
+		a, err := t.lookUp(s.Name)
+		if err != nil {
+			a = attributes{} // it counts as nothing, and the walk reports it
+		}
+		b = binary.LittleEndian.AppendUint64(b, a.stamp.Dev)
+		b = binary.LittleEndian.AppendUint64(b, a.stamp.Ino)
+	}
+	return fsys.IdentityFrom(b)
 }

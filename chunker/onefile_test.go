@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/fusetest"
 )
 
@@ -29,7 +30,7 @@ func TestAreOneFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	tree := openLocal(t, false, Source{Path: fusetest.MountRenumbered(t, below, true), Name: "."})
-	var stamps [2]Stamp
+	var stamps [2]fileset.Stamp
 	for i, name := range []string{"x/a", "y/b"} {
 		a, err := tree.lookUp(name)
 		if err != nil {

@@ -4,15 +4,17 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"gdrcp/internal/treetest"
 )
 
 // TestSourceSymlinkRace does the same to a tree that is being read.
 func TestSourceSymlinkRace(t *testing.T) {
-	noLeaks(t)
-	dir := fastDir(t)
-	makeTree(t, dir, "src/", "src/a/", "src/a/b/", "src/a/b/f=in", "outside/", "outside/key=secret",
+	treetest.NoLeaks(t)
+	dir := treetest.FastDir(t)
+	treetest.MakeTree(t, dir, "src/", "src/a/", "src/a/b/", "src/a/b/f=in", "outside/", "outside/key=secret",
 		"outside/b/", "outside/b/f=secret", "outside/f=secret")
-	stop := swapForLinks(dir, "src/a", "src/a/b")
+	stop := treetest.SwapForLinks(dir, "src/a", "src/a/b")
 	defer stop()
 	read, missed := 0, 0
 	for range 1500 {

@@ -12,6 +12,7 @@ import (
 
 	"gdrcp/internal/fileset"
 	"gdrcp/internal/fsys"
+	"gdrcp/internal/treetest"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,12 +56,12 @@ func readParts(t *testing.T, f *File, size, part int) []byte {
 }
 
 func TestDirectReadsGiveWhatTheFileHolds(t *testing.T) {
-	noLeaks(t)
-	dir := directDir(t)
+	treetest.NoLeaks(t)
+	dir := treetest.DirectDir(t)
 	for _, size := range []int{0, 1, 4096, 64 << 10, 64<<10 + 1, 1 << 20, 3<<20 + 77} {
 		for _, rung := range []fileset.IOMode{fileset.IODirect, fileset.IODontCache, fileset.IOBuffered} {
 			t.Run(fmt.Sprint(size, " ", rung), func(t *testing.T) {
-				want := randomBytes(size)
+				want := treetest.RandomBytes(size)
 				path := filepath.Join(dir, "f")
 				if err := os.WriteFile(path, want, 0o400); err != nil {
 					t.Fatal(err)
@@ -94,10 +95,10 @@ func TestAutoReadsDirectlyWhatIsNotCached(t *testing.T) {
 }
 
 func testAutoReadsDirectly(t *testing.T, cached func(fd int, off, n int64) (int64, error)) {
-	noLeaks(t)
-	dir := directDir(t)
+	treetest.NoLeaks(t)
+	dir := treetest.DirectDir(t)
 	const size, part = readDirectFrom, 4 << 20
-	want := randomBytes(size)
+	want := treetest.RandomBytes(size)
 	path := filepath.Join(dir, "f")
 	if err := os.WriteFile(path, want, 0o600); err != nil {
 		t.Fatal(err)
@@ -111,7 +112,7 @@ func testAutoReadsDirectly(t *testing.T, cached func(fd int, off, n int64) (int6
 	if f.Uncached(p, 0) {
 		t.Error("what was just written is not cached")
 	}
-	dropped(t, path)
+	treetest.Dropped(t, path)
 	if _, err := cached(f.fd, 0, part); err == unix.ENOSYS {
 		t.Skip("the kernel does not tell what is cached (before Linux 6.5)")
 	}
@@ -136,7 +137,7 @@ func testAutoReadsDirectly(t *testing.T, cached func(fd int, off, n int64) (int6
 		t.Errorf("%d bytes directly, %d through the page cache", d, b)
 	}
 	tree, f = openIn(t, dir, "f", fileset.IOBuffered)
-	dropped(t, path)
+	treetest.Dropped(t, path)
 	if readParts(t, f, size, part); tree.Read().Of(fileset.IODirect) != 0 {
 		t.Errorf("%d bytes directly where the page cache is asked for", tree.Read().Of(fileset.IODirect))
 	}
@@ -144,13 +145,13 @@ func testAutoReadsDirectly(t *testing.T, cached func(fd int, off, n int64) (int6
 
 // What was written to the page cache and not to the disk is read all the same.
 func TestDirectReadSeesCachedWrites(t *testing.T) {
-	dir := directDir(t)
+	dir := treetest.DirectDir(t)
 	path := filepath.Join(dir, "f")
-	want := randomBytes(1 << 20)
+	want := treetest.RandomBytes(1 << 20)
 	if err := os.WriteFile(path, make([]byte, len(want)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	dropped(t, path)
+	treetest.Dropped(t, path)
 	_, f := openIn(t, dir, "f", fileset.IODirect)
 	if err := os.WriteFile(path, want, 0o600); err != nil {
 		t.Fatal(err)
@@ -162,10 +163,10 @@ func TestDirectReadSeesCachedWrites(t *testing.T) {
 
 // A file that ends early, or goes on, is told as ever.
 func TestDirectReadOfAFileOfAnotherLength(t *testing.T) {
-	noLeaks(t)
-	dir := directDir(t)
+	treetest.NoLeaks(t)
+	dir := treetest.DirectDir(t)
 	path := filepath.Join(dir, "f")
-	if err := os.WriteFile(path, randomBytes(256<<10), 0o600); err != nil {
+	if err := os.WriteFile(path, treetest.RandomBytes(256<<10), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, f := openIn(t, dir, "f", fileset.IODirect)
@@ -196,13 +197,13 @@ func TestDirectReadOfAFileOfAnotherLength(t *testing.T) {
 
 // In memory there is nothing to go past, and what asks for it is read all the same.
 func TestNoDirectReadsInMemory(t *testing.T) {
-	noLeaks(t)
+	treetest.NoLeaks(t)
 	dir, err := os.MkdirTemp("/dev/shm", "gdrcp-test-")
 	if err != nil {
 		t.Skipf("no /dev/shm: %v", err)
 	}
 	defer os.RemoveAll(dir)
-	want := randomBytes(1 << 20)
+	want := treetest.RandomBytes(1 << 20)
 	if err := os.WriteFile(filepath.Join(dir, "f"), want, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/treetest"
 )
 
 // repeating makes a getdents64(2) that gives all names of a directory twice, the
@@ -35,14 +37,14 @@ func repeating() func(fd int, buf []byte) (int, error) {
 // A name that readdir gives twice is found once, as what it is, however its
 // directory is sorted, and so is a source's that is named twice: as a problem.
 func TestWalkRepeatedNames(t *testing.T) {
-	noLeaks(t)
+	treetest.NoLeaks(t)
 	dir := t.TempDir()
 	specs, want := []string{"d/", "d/x=", "link>f"}, []string{".", "d", "d/x", "link"}
 	for i := range 300 {
 		name := fmt.Sprintf("file-%03d", i)
 		specs, want = append(specs, name+"="), append(want, name)
 	}
-	makeTree(t, dir, specs...)
+	treetest.MakeTree(t, dir, specs...)
 	slices.Sort(want)
 	for _, spill := range []bool{false, true} {
 		w := openLocal(t, false, Source{dir, "."}).Walk(true)

@@ -1,5 +1,16 @@
 package chunker
 
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/chunker/internal/dirs"
+	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
+	"gdrcp/manifest"
+)
+
 // LeaveOut makes the walk pass over the entries for which leavesOut returns true, and
 // over everything in such a directory, which is neither found nor opened. The walk
 // calls leavesOut once for each entry, in its order. Call LeaveOut before Next.
@@ -27,4 +38,60 @@ func (w *Walker) passesOver(path string, maybeDir, maybeOther bool) bool {
 		return isLeftOut
 	}
 	return w.passesOverListed(path, isLeftOut, maybeDir, maybeOther)
+}
+
+// avoided describes what the copy itself makes, see Avoid.
+type avoided struct {
+	is    func(manifest.Inode) bool
+	names []string
+}
+
+// Avoid makes the walk leave out what the copy makes if the destination is in the tree:
+// otherwise the walk would find the copy's own files without end. is reports whether a
+// directory is the one that the copy goes into, and names are the names that the copy
+// gets there: one, or one for each of several sources. Without names the whole
+// directory is left out. Such an entry is a Problem to skip (ErrItself). A source that
+// would be copied to its own place is a Problem (ErrSame). Call Avoid before Next.
+func (w *Walker) Avoid(is func(manifest.Inode) bool, names []string) {
+	w.avoid = &avoided{is, names}
+}
+
+// holds reports whether the copy puts entries of those names into a directory.
+func (a *avoided) holds(dir manifest.Inode) bool {
+	return a != nil && len(a.names) > 0 && a.is(dir)
+}
+
+// makes reports whether the copy makes the entry of that name in the level.
+func (a *avoided) makes(l *level, leaf string) bool {
+	return l.isInto && slices.Contains(a.names, leaf)
+}
+
+// checkDir refuses an opened directory if the copy makes it.
+func (a *avoided) checkDir(h *dirs.Dir, path string, isSource bool) error {
+	switch {
+	case a == nil:
+	case len(a.names) == 0:
+		if !a.is(h.Inode) {
+			return nil
+		}
+		if isSource {
+			return fileset.KindErr("copy", path, ErrSame)
+		}
+		return fileset.KindErr("copy", path, ErrItself)
+	case isSource:
+		name := path
+		switch {
+		case path == ".":
+			name = a.names[0]
+		case !slices.Contains(a.names, path):
+			return nil // one of several sources, where the destination is to be one entry
+		}
+		var parent, same unix.Stat_t
+		if fsys.Fstatat(h.FD, "..", &parent, unix.AT_SYMLINK_NOFOLLOW) != nil || !a.is(fileset.InodeOf(&parent)) ||
+			fsys.Fstatat(h.FD, "../"+name, &same, unix.AT_SYMLINK_NOFOLLOW) != nil || fileset.InodeOf(&same) != h.Inode {
+			return nil
+		}
+		return fileset.KindErr("copy", path, ErrSame)
+	}
+	return nil
 }

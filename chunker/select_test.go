@@ -13,13 +13,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/treetest"
 	"gdrcp/manifest"
 )
 
 func TestLeaveOut(t *testing.T) {
-	noLeaks(t)
+	treetest.NoLeaks(t)
 	dir := t.TempDir()
-	makeTree(t, dir, "a=", "d/", "d/x=", "d/y/", "d/y/x=", "dir/", "dir/x=", "e>x")
+	treetest.MakeTree(t, dir, "a=", "d/", "d/x=", "d/y/", "d/y/x=", "dir/", "dir/x=", "e>x")
 	w := openLocal(t, false, Source{dir, "."}).Walk(true)
 	defer w.Close()
 	var asked []string
@@ -42,8 +43,8 @@ func TestLeaveOut(t *testing.T) {
 // What is left out may be as unreadable as it likes, or gone.
 func TestLeaveOutProblems(t *testing.T) {
 	dir := t.TempDir()
-	asNobody(t, dir, func() {
-		makeTree(t, dir, "a=", "closed/", "gone=", "lost=", "open=")
+	treetest.AsNobody(t, dir, func() {
+		treetest.MakeTree(t, dir, "a=", "closed/", "gone=", "lost=", "open=")
 		if err := os.Chmod(filepath.Join(dir, "closed"), 0); err != nil {
 			t.Error(err)
 		}
@@ -76,8 +77,8 @@ func TestLeaveOutProblems(t *testing.T) {
 // one that the rules let through, as with --include '*/' --include '*.c' --exclude '*'.
 func TestLeaveOutOfWhatCannotBeLookedAt(t *testing.T) {
 	dir := t.TempDir()
-	asNobody(t, dir, func() {
-		makeTree(t, dir, "shut/", "shut/data/", "shut/data/x.c=")
+	treetest.AsNobody(t, dir, func() {
+		treetest.MakeTree(t, dir, "shut/", "shut/data/", "shut/data/x.c=")
 		if err := os.Chmod(filepath.Join(dir, "shut"), 0o444); err != nil { // its names can be read, and nothing more
 			t.Error(err)
 		}
@@ -126,14 +127,14 @@ func TestLeaveOutOfLongPaths(t *testing.T) {
 // TestWalkEnds: also while it passes over names, looks at those of a list before their
 // turn, or reads a directory, a walk ends with the cause of its context.
 func TestWalkEnds(t *testing.T) {
-	noLeaks(t)
+	treetest.NoLeaks(t)
 	const names, endAt = 3000, 10
-	dir := fastDir(t)
-	makeTree(t, dir, "d/")
+	dir := treetest.FastDir(t)
+	treetest.MakeTree(t, dir, "d/")
 	var list []string
 	for i := range names {
 		list = append(list, fmt.Sprintf("d/%d", i))
-		makeTree(t, dir, list[i]+"=")
+		treetest.MakeTree(t, dir, list[i]+"=")
 	}
 	for _, c := range []struct {
 		name string

@@ -2,13 +2,16 @@ package chunker
 
 import (
 	"time"
+
+	"gdrcp/chunker/internal/dirs"
+	"gdrcp/chunker/internal/parallel"
 )
 
 // Where asking for a file's attributes takes long, as of a server, a walk would spend its
 // time waiting: one wait for each file, of which there may be millions. There it asks for
 // those of the names that come next, several at once.
 const (
-	// statsAhead is how many names are asked for together, atOnce at a time.
+	// statsAhead is how many names are asked for together, several at a time.
 	statsAhead = 128
 	// freshStat bounds the age of an answer, which the walk may come to late: the window of
 	// a copy is full for a while, or a large directory lies between two names.
@@ -44,18 +47,18 @@ func (s *statAhead) take(leaf string) (a statAnswer, ok bool) {
 
 // stat is describeAt for an entry of a level. What it asks for ahead are the level's names that
 // come next.
-func (w *Walker) stat(l *level, dir *keptDir, leaf, path string) (attributes, error) {
+func (w *Walker) stat(l *level, dir *dirs.Dir, leaf, path string) (attributes, error) {
 	if a, ok := l.ahead.take(leaf); ok {
-		w.pace.note(a.took)
+		w.pace.Note(a.took)
 		return a.attributes, a.err
 	}
-	if !w.pace.measures() {
+	if !w.pace.Measures() {
 		return w.tree.describeAt(dir, leaf, path)
 	}
 	began := time.Now()
 	a, err := w.tree.describeAt(dir, leaf, path)
-	w.pace.note(time.Since(began))
-	if w.pace.isSlow() && l.path != "" && w.list == nil {
+	w.pace.Note(time.Since(began))
+	if w.pace.IsSlow() && l.path != "" && w.list == nil {
 		w.lookAhead(l, dir)
 	}
 	return a, err
@@ -63,14 +66,14 @@ func (w *Walker) stat(l *level, dir *keptDir, leaf, path string) (attributes, er
 
 // lookAhead asks for the attributes of the level's next names. It returns when all answers
 // are there. Of a directory whose names were spilled only one name at a time is known.
-func (w *Walker) lookAhead(l *level, dir *keptDir) {
+func (w *Walker) lookAhead(l *level, dir *dirs.Dir) {
 	names := w.names.Ahead(&l.names, statsAhead)
 	if len(names) < 2 {
 		return
 	}
 	answers := make([]statAnswer, len(names))
 	l.ahead = statAhead{names: names, answers: answers, asked: time.Now()}
-	atOnce(len(names), func(i int) {
+	parallel.Each(len(names), func(i int) {
 		began := time.Now()
 		a := &answers[i]
 		a.attributes, a.err = w.tree.describeAt(dir, names[i], l.childPath(names[i]))

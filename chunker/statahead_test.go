@@ -11,12 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/chunker/internal/parallel"
 	"gdrcp/internal/fusetest"
 	"gdrcp/manifest"
 )
 
-// entriesOf walks the directory dir, with statPace p at its beginning.
-func entriesOf(t *testing.T, dir string, p statPace) (found []Found) {
+// entriesOf walks the directory dir, with Pace p at its beginning.
+func entriesOf(t *testing.T, dir string, p parallel.Pace) (found []Found) {
 	t.Helper()
 	w := openLocal(t, false, Source{dir, "."}).Walk(true)
 	defer w.Close()
@@ -51,9 +52,9 @@ func TestWalkAheadFindsTheSame(t *testing.T) {
 		text := func(f *Found) string { return fmt.Sprint(f.Problem) }
 		return a.Entry == b.Entry && a.Stamp == b.Stamp && a.Dir == b.Dir && text(&a) == text(&b) && a.Skip == b.Skip && a.Links == b.Links
 	}
-	want := entriesOf(t, dir, statPace{})
-	var slow statPace
-	slow.note(time.Hour)
+	want := entriesOf(t, dir, parallel.Pace{})
+	var slow parallel.Pace
+	slow.Note(time.Hour)
 	got := entriesOf(t, dir, slow)
 	if !slices.EqualFunc(want, got, same) {
 		t.Errorf("%d entries, where a walk that asks for each in turn finds %d", len(got), len(want))
@@ -95,7 +96,7 @@ func TestWalkOfASlowServer(t *testing.T) {
 		}
 	}
 	dir, calls := fusetest.MountSlowly(t, below)
-	found := entriesOf(t, dir, statPace{})
+	found := entriesOf(t, dir, parallel.Pace{})
 	if len(found) != 201 || found[0].Entry.Type != manifest.Dir {
 		t.Errorf("%d entries", len(found))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/chunker/internal/dirs"
 	"gdrcp/internal/fileset"
 	"gdrcp/internal/fsys"
 )
@@ -55,7 +56,7 @@ type Tree struct {
 	byName         map[string]int
 	again          map[string][]string // paths of later sources with a name that is taken
 	isTop          bool                // the one source is the top of the tree
-	dirs           *dirCache[*keptDir]
+	dirs           *dirs.Cache[*dirs.Dir]
 	files          budgetedFiles
 	io             fileset.IOMode
 	read           fileset.IOBytes
@@ -85,7 +86,7 @@ func OpenRooted(root *os.Root, sources []Source, follow bool) (*Tree, error) {
 
 func openTree(root *os.Root, sources []Source, follow bool) (*Tree, error) {
 	t := &Tree{root: root, follow: follow, byName: make(map[string]int), again: make(map[string][]string), cachedBytes: fsys.CachedBytes}
-	t.dirs = newDirCache(cachedDirs(), t.openDir)
+	t.dirs = dirs.NewCache(dirs.MaxOpen(), t.openDir)
 	for _, given := range sources {
 		s, err := t.prepare(given)
 		if err != nil {
@@ -98,7 +99,7 @@ func openTree(root *os.Root, sources []Source, follow bool) (*Tree, error) {
 			if err := t.placeTop(&s); err != nil {
 				return nil, err
 			}
-		} else if err := checkName("open source", s.Name); err != nil {
+		} else if err := fileset.CheckName("open source", s.Name); err != nil {
 			return nil, err
 		}
 		if _, taken := t.byName[s.Name]; taken {
@@ -114,13 +115,13 @@ func openTree(root *os.Root, sources []Source, follow bool) (*Tree, error) {
 func (t *Tree) prepare(given Source) (source, error) {
 	s := source{Source: given}
 	if given.Path == "" || strings.IndexByte(given.Path, 0) >= 0 {
-		return s, opErr("open source", given.Path, unix.ENOENT)
+		return s, fileset.OpErr("open source", given.Path, unix.ENOENT)
 	}
 	if t.root == nil {
 		s.key, s.leaf = "\x00", given.Path
 		return s, nil
 	}
-	path, err := underRoot(given.Path)
+	path, err := fileset.UnderRoot(given.Path)
 	if err != nil {
 		return s, err
 	}
@@ -141,12 +142,12 @@ func (t *Tree) placeTop(s *source) error {
 	}
 	t.isTop = false
 	s.Name = filepath.Base(s.Path)
-	return checkName("open source", s.Name)
+	return fileset.CheckName("open source", s.Name)
 }
 
 // Close frees what the tree holds open. Files opened from it stay open.
 func (t *Tree) Close() error {
-	t.dirs.close()
+	t.dirs.Close()
 	return nil
 }
 
@@ -179,50 +180,50 @@ func (t *Tree) sourceAt(path string) *source {
 
 // locate returns the directory that holds an entry, with a reference, and the
 // entry's name in it. The path has been checked.
-func (t *Tree) locate(path string) (*keptDir, string, error) {
+func (t *Tree) locate(path string) (*dirs.Dir, string, error) {
 	key, leaf := fileset.SplitPath(path)
 	if s := t.sourceAt(path); s != nil {
 		key, leaf = s.key, s.leaf
 	} else if key == "." && !t.isTop {
 		return nil, "", unix.ENOENT
 	}
-	h, err := t.dirs.get(key)
+	h, err := t.dirs.Get(key)
 	return h, leaf, err
 }
 
 // Dir opens a directory from the one above it, which the tree may have open: from the top each
 // would cost its depth. done closes it.
 func (t *Tree) Dir(path string) (fd int, done func(), err error) {
-	h, err := t.dirs.get(path)
+	h, err := t.dirs.Get(path)
 	if err != nil {
-		return -1, nil, opErr("open directory", path, err)
+		return -1, nil, fileset.OpErr("open directory", path, err)
 	}
-	return h.fd, h.release, nil
+	return h.FD, h.Release, nil
 }
 
 // openDir opens a directory for the cache.
-func (t *Tree) openDir(path string) (*keptDir, error) {
+func (t *Tree) openDir(path string) (*dirs.Dir, error) {
 	if dir, ok := strings.CutPrefix(path, "\x00"); ok {
 		if t.root == nil {
-			return relative(path), nil
+			return dirs.Relative(path), nil
 		}
 		fd, err := fsys.OpenUnderRoot(t.root, dir, unix.O_RDONLY|unix.O_DIRECTORY)
 		if err != nil {
 			return nil, err
 		}
-		return keepOpen(fd, path)
+		return dirs.Keep(fd, path)
 	}
 	parent, leaf, err := t.locate(path)
 	if err != nil {
 		return nil, err
 	}
-	defer parent.release()
+	defer parent.Release()
 	return t.openDirAt(parent, leaf, path, false)
 }
 
 // openDirAt opens a directory. If lists is false, it may be one that can be searched and not
 // read: what is named in it, as by --files-from, can be reached all the same.
-func (t *Tree) openDirAt(parent *keptDir, leaf, path string, lists bool) (*keptDir, error) {
+func (t *Tree) openDirAt(parent *dirs.Dir, leaf, path string, lists bool) (*dirs.Dir, error) {
 	fd, err := t.openEntry(parent, leaf, path, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err == unix.EACCES && !lists {
 		fd, err = t.openEntry(parent, leaf, path, unix.O_PATH|unix.O_DIRECTORY)
@@ -230,18 +231,18 @@ func (t *Tree) openDirAt(parent *keptDir, leaf, path string, lists bool) (*keptD
 	if err != nil {
 		return nil, err
 	}
-	return keepOpen(fd, path)
+	return dirs.Keep(fd, path)
 }
 
 // openEntry opens leaf in parent. Without follow a link is an error. With it,
 // the kernel follows the user's own links, and os.Root those below a root: by
 // the path from the root, since a link may lead anywhere inside it.
-func (t *Tree) openEntry(parent *keptDir, leaf, path string, flags int) (int, error) {
+func (t *Tree) openEntry(parent *dirs.Dir, leaf, path string, flags int) (int, error) {
 	flags |= unix.O_NONBLOCK | unix.O_CLOEXEC
 	if t.follow && t.root == nil {
-		return fsys.Openat(parent.fd, leaf, flags, 0)
+		return fsys.Openat(parent.FD, leaf, flags, 0)
 	}
-	fd, err := fsys.Openat(parent.fd, leaf, flags|unix.O_NOFOLLOW, 0)
+	fd, err := fsys.Openat(parent.FD, leaf, flags|unix.O_NOFOLLOW, 0)
 	if t.follow && (err == unix.ELOOP || err == unix.ENOTDIR) {
 		return fsys.OpenUnderRoot(t.root, t.pathUnderRoot(path), flags)
 	}
@@ -263,7 +264,7 @@ func (t *Tree) pathUnderRoot(path string) string {
 // attributes are the parts of stat(2) that a walk needs.
 type attributes struct {
 	mode   uint32
-	stamp  Stamp
+	stamp  fileset.Stamp
 	blocks int64 // of 512 bytes
 	uid    uint32
 	gid    uint32
@@ -273,7 +274,7 @@ type attributes struct {
 func (a *attributes) isDir() bool { return a.mode&unix.S_IFMT == unix.S_IFDIR }
 
 func attributesOf(st *unix.Stat_t) attributes {
-	return attributes{mode: st.Mode, blocks: st.Blocks, stamp: stampOf(st), uid: st.Uid, gid: st.Gid, links: uint64(st.Nlink)}
+	return attributes{mode: st.Mode, blocks: st.Blocks, stamp: fileset.StampOf(st), uid: st.Uid, gid: st.Gid, links: uint64(st.Nlink)}
 }
 
 // lookUp returns the attributes of an entry by its path.
@@ -282,18 +283,18 @@ func (t *Tree) lookUp(path string) (attributes, error) {
 	if err != nil {
 		return attributes{}, err
 	}
-	defer parent.release()
+	defer parent.Release()
 	return t.statAt(parent, leaf, path)
 }
 
 // statAt returns the attributes of leaf in parent. With follow, it follows a link.
-func (t *Tree) statAt(parent *keptDir, leaf, path string) (attributes, error) {
+func (t *Tree) statAt(parent *dirs.Dir, leaf, path string) (attributes, error) {
 	var st unix.Stat_t
 	flags := unix.AT_SYMLINK_NOFOLLOW
 	if t.follow && t.root == nil {
 		flags = 0
 	}
-	if err := fsys.Fstatat(parent.fd, leaf, &st, flags); err != nil {
+	if err := fsys.Fstatat(parent.FD, leaf, &st, flags); err != nil {
 		return attributes{}, err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFLNK || !t.follow {
@@ -307,7 +308,7 @@ func (t *Tree) statAt(parent *keptDir, leaf, path string) (attributes, error) {
 	if !ok {
 		return attributes{}, unix.ENOTSUP
 	}
-	return attributes{mode: followed.Mode, blocks: followed.Blocks, uid: followed.Uid, gid: followed.Gid, links: uint64(followed.Nlink), stamp: Stamp{
+	return attributes{mode: followed.Mode, blocks: followed.Blocks, uid: followed.Uid, gid: followed.Gid, links: uint64(followed.Nlink), stamp: fileset.Stamp{
 		Size:    followed.Size,
 		MtimeNs: fsys.Nanoseconds(unix.Timespec(followed.Mtim)),
 		CtimeNs: fsys.Nanoseconds(unix.Timespec(followed.Ctim)),
@@ -315,22 +316,22 @@ func (t *Tree) statAt(parent *keptDir, leaf, path string) (attributes, error) {
 	}}, nil
 }
 
-// lost is opErr for an entry that was found before: ErrVanished if nothing has its name
+// lost is OpErr for an entry that was found before: ErrVanished if nothing has its name
 // now. A link that leads to nothing still counts as found.
 func (t *Tree) lost(op, path string, err error) error {
 	if !errors.Is(err, unix.ENOENT) {
-		return opErr(op, path, err)
+		return fileset.OpErr(op, path, err)
 	}
 	parent, leaf, lookErr := t.locate(path)
 	if lookErr == nil {
-		defer parent.release()
+		defer parent.Release()
 		var st unix.Stat_t
-		lookErr = fsys.Fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
+		lookErr = fsys.Fstatat(parent.FD, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
 	}
 	if !errors.Is(lookErr, unix.ENOENT) {
-		return opErr(op, path, err)
+		return fileset.OpErr(op, path, err)
 	}
-	return &opError{op: op, path: path, err: ErrVanished}
+	return &fileset.OpError{Op: op, Path: path, Err: ErrVanished}
 }
 
 const (
@@ -344,7 +345,7 @@ const (
 // if it is something else. It also keeps the kernel from waiting for the holder of a
 // lease on the file (a file server, fcntl(2)), which the kernel has just asked to give
 // the lease up.
-func (t *Tree) openFile(parent *keptDir, leaf, path string) (int, error) {
+func (t *Tree) openFile(parent *dirs.Dir, leaf, path string) (int, error) {
 	for waited := time.Duration(0); ; waited += leasePause {
 		fd, err := t.openEntry(parent, leaf, path, unix.O_RDONLY)
 		if err != unix.EAGAIN || waited >= leasePatience {
@@ -362,17 +363,17 @@ func (t *Tree) openFile(parent *keptDir, leaf, path string) (int, error) {
 // another process holds a lease on the file, Open waits for up to 60 s. The caller
 // closes the File, which may outlive the Tree.
 func (t *Tree) Open(path string) (*File, error) {
-	if err := checkPath("open", path); err != nil {
+	if err := fileset.CheckPath("open", path); err != nil {
 		return nil, err
 	}
 	parent, leaf, err := t.locate(path)
 	if err != nil {
 		return nil, t.lost("open", path, err)
 	}
-	defer parent.release()
+	defer parent.Release()
 	taken, err := t.files.begin()
 	if err != nil {
-		return nil, opErr("open", path, err)
+		return nil, fileset.OpErr("open", path, err)
 	}
 	f, err := t.openAt(parent, leaf, path)
 	if err != nil {
@@ -383,24 +384,24 @@ func (t *Tree) Open(path string) (*File, error) {
 	return f, nil
 }
 
-func (t *Tree) openAt(parent *keptDir, leaf, path string) (*File, error) {
+func (t *Tree) openAt(parent *dirs.Dir, leaf, path string) (*File, error) {
 	fd, err := t.openFile(parent, leaf, path)
 	if err != nil {
 		if err == unix.ELOOP {
-			return nil, kindErr("open", path, ErrChanged)
+			return nil, fileset.KindErr("open", path, fileset.ErrChanged)
 		}
 		return nil, t.lost("open", path, err)
 	}
 	var st unix.Stat_t
 	if err := fsys.Fstat(fd, &st); err != nil {
 		fsys.CloseQuietly(fd)
-		return nil, opErr("stat", path, err)
+		return nil, fileset.OpErr("stat", path, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		fsys.CloseQuietly(fd)
-		return nil, kindErr("open", path, ErrChanged)
+		return nil, fileset.KindErr("open", path, fileset.ErrChanged)
 	}
-	return &File{fd: fd, path: path, opened: stampOf(&st), tree: t, direct: directReader{fd: -1, probe: -1}}, nil
+	return &File{fd: fd, path: path, opened: fileset.StampOf(&st), tree: t, direct: directReader{fd: -1, probe: -1}}, nil
 }
 
 // sortedNames returns the names at the top of the tree, in the tree's order, one for

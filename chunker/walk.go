@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/chunker/internal/dirs"
+	"gdrcp/chunker/internal/parallel"
 	"gdrcp/chunker/internal/sorted"
 	"gdrcp/internal/fileset"
 	"gdrcp/internal/fsys"
@@ -23,7 +25,7 @@ const maxHeldDirs = 32
 type Found struct {
 	Entry manifest.Entry
 	// Stamp is the file's stamp when it was found.
-	Stamp Stamp
+	Stamp fileset.Stamp
 	// Dir is the inode of the directory that has the entry's name; zero where that is not known.
 	Dir manifest.Inode
 	// Sparse: the file has fewer blocks than its size needs, so it may have
@@ -49,7 +51,7 @@ type Found struct {
 // level is a directory on the walk's way.
 type level struct {
 	path    string // of its entry; "" above the sources
-	dir     *keptDir
+	dir     *dirs.Dir
 	inode   manifest.Inode
 	names   sorted.Names
 	pending []pendingDir
@@ -64,7 +66,7 @@ type level struct {
 // there are few of them, and the last is always entered first.
 type pendingDir struct {
 	name  string
-	dir   *keptDir // nil when given back
+	dir   *dirs.Dir // nil when given back
 	inode manifest.Inode
 	take  takeMode
 }
@@ -91,7 +93,7 @@ type Walker struct {
 	avoid *avoided
 	// ctx ends the walk, see EndWith. It may be nil.
 	ctx  context.Context
-	pace statPace
+	pace parallel.Pace
 }
 
 // Walk begins a walk. Entries come in strictly ascending bytewise order of
@@ -124,10 +126,10 @@ func (w *Walker) Close() error {
 }
 
 func (l *level) release() {
-	l.dir.release()
+	l.dir.Release()
 	l.dir = nil
 	for i := range l.pending {
-		l.pending[i].dir.release()
+		l.pending[i].dir.Release()
 	}
 	l.pending = nil
 }
@@ -213,21 +215,21 @@ func (w *Walker) enter(path string, p pendingDir) error {
 	l.names, l.isInto = w.names.Begin(), w.avoid.holds(l.inode)
 	var err error
 	if p.take < takeListed {
-		l.dir.reading.Lock()
-		err = w.names.ReadDir(&l.names, l.dir.fd)
-		l.dir.reading.Unlock()
+		l.dir.Reading.Lock()
+		err = w.names.ReadDir(&l.names, l.dir.FD)
+		l.dir.Reading.Unlock()
 	}
 	if err == nil {
 		err = w.names.Finish(&l.names)
 	}
 	if err != nil {
 		w.names.Drop(&l.names)
-		l.dir.release()
+		l.dir.Release()
 		return w.lost("read directory", path, err)
 	}
 	w.levels = append(w.levels, l)
 	if above := len(w.levels) - 1 - maxHeldDirs; above >= 0 {
-		w.levels[above].dir.release()
+		w.levels[above].dir.Release()
 		w.levels[above].dir, w.levels[above].ahead = nil, statAhead{}
 	}
 	return nil
@@ -239,13 +241,13 @@ func (w *Walker) hold(l *level) error {
 	if l.dir != nil {
 		return nil
 	}
-	dir, err := w.tree.dirs.get(l.path)
+	dir, err := w.tree.dirs.Get(l.path)
 	if err != nil {
 		return err
 	}
-	if dir.inode != l.inode {
-		dir.release()
-		return kindErr("open directory", l.path, ErrChanged)
+	if dir.Inode != l.inode {
+		dir.Release()
+		return fileset.KindErr("open directory", l.path, fileset.ErrChanged)
 	}
 	l.dir = dir
 	return nil
@@ -264,7 +266,7 @@ func (w *Walker) look(l *level, path string) *Found {
 	bad := manifest.CheckPath(path)
 	if l.path == "" {
 		if bad != nil {
-			return w.problem(path, opErr("read", path, bad))
+			return w.problem(path, fileset.OpErr("read", path, bad))
 		}
 		return w.lookAtSource(l, path)
 	}
@@ -281,7 +283,7 @@ func (w *Walker) look(l *level, path string) *Found {
 		if w.passesOver(path, err != nil || a.isDir(), err != nil || !a.isDir()) {
 			return nil
 		}
-		return w.problem(path, opErr("read", path, bad))
+		return w.problem(path, fileset.OpErr("read", path, bad))
 	}
 	return w.describe(l, l.dir, leaf, path)
 }
@@ -289,7 +291,7 @@ func (w *Walker) look(l *level, path string) *Found {
 func (w *Walker) lookAtSource(l *level, path string) *Found {
 	if w.repeated(path) {
 		err := fmt.Errorf("source %q", w.tree.again[path][w.repeats-1])
-		return w.problem(path, &opError{op: "copy", path: path, kind: ErrDuplicate, err: err})
+		return w.problem(path, &fileset.OpError{Op: "copy", Path: path, Kind: ErrDuplicate, Err: err})
 	}
 	s := w.tree.sourceAt(path)
 	if s.problem != nil {
@@ -298,11 +300,11 @@ func (w *Walker) lookAtSource(l *level, path string) *Found {
 		}
 		return w.problem(path, s.problem)
 	}
-	dir, err := w.tree.dirs.get(s.key)
+	dir, err := w.tree.dirs.Get(s.key)
 	if err != nil {
-		return w.problem(path, opErr("open", path, err))
+		return w.problem(path, fileset.OpErr("open", path, err))
 	}
-	defer dir.release()
+	defer dir.Release()
 	return w.describe(l, dir, s.leaf, path)
 }
 
@@ -317,7 +319,7 @@ func (w *Walker) repeated(name string) bool {
 }
 
 // describe fills Found for the entry that is leaf in dir.
-func (w *Walker) describe(l *level, dir *keptDir, leaf, path string) *Found {
+func (w *Walker) describe(l *level, dir *dirs.Dir, leaf, path string) *Found {
 	a, err := w.stat(l, dir, leaf, path)
 	if w.passesOver(path, err != nil || a.isDir(), err != nil || !a.isDir()) {
 		return nil
@@ -327,16 +329,16 @@ func (w *Walker) describe(l *level, dir *keptDir, leaf, path string) *Found {
 	}
 	if err == nil && l.path != "" && (fileset.IsStage([]byte(leaf)) || !a.isDir() && fileset.IsReserved([]byte(leaf))) {
 		// A copy to this directory is under way, or was cut off.
-		w.problem(path, kindErr("copy", path, fileset.ErrReserved)).Skip = true
+		w.problem(path, fileset.KindErr("copy", path, fileset.ErrReserved)).Skip = true
 		return &w.found
 	}
 	if w.avoid.makes(l, leaf) {
-		w.problem(path, kindErr("copy", path, ErrItself)).Skip = true
+		w.problem(path, fileset.KindErr("copy", path, ErrItself)).Skip = true
 		return &w.found
 	}
 	w.found = Found{
 		Entry: manifest.Entry{Path: path, Mode: a.mode & 0o7777, MtimeNs: a.stamp.MtimeNs},
-		Stamp: a.stamp, Dir: dir.inode, UID: a.uid, GID: a.gid, Links: a.links,
+		Stamp: a.stamp, Dir: dir.Inode, UID: a.uid, GID: a.gid, Links: a.links,
 	}
 	f := &w.found
 	switch a.mode & unix.S_IFMT {
@@ -353,7 +355,7 @@ func (w *Walker) describe(l *level, dir *keptDir, leaf, path string) *Found {
 		f.Entry.Type = manifest.Symlink
 		var n int
 		err := fsys.Uninterrupted(func() (err error) {
-			n, err = unix.Readlinkat(dir.fd, leaf, w.link)
+			n, err = unix.Readlinkat(dir.FD, leaf, w.link)
 			return err
 		})
 		if err != nil {
@@ -361,7 +363,7 @@ func (w *Walker) describe(l *level, dir *keptDir, leaf, path string) *Found {
 		}
 		f.Entry.Target = string(w.link[:n])
 	default:
-		f.Problem = &opError{op: "read", path: path, kind: ErrSpecial, err: errors.New(specialName(a.mode))}
+		f.Problem = &fileset.OpError{Op: "read", Path: path, Kind: ErrSpecial, Err: errors.New(specialName(a.mode))}
 		f.Skip = true
 	}
 	return f
@@ -369,13 +371,13 @@ func (w *Walker) describe(l *level, dir *keptDir, leaf, path string) *Found {
 
 // expect opens a directory that was found, so that a failure to open it is known before
 // its entry is returned. It notes that the directory's contents are still to come.
-func (w *Walker) expect(l *level, dir *keptDir, leaf, path string, a *attributes) error {
+func (w *Walker) expect(l *level, dir *dirs.Dir, leaf, path string, a *attributes) error {
 	take := w.takes(l)
 	switch {
 	case take == takeNothing:
 		return nil
 	case w.list == nil && !w.recursive:
-		return kindErr("read", path, ErrIsDir)
+		return fileset.KindErr("read", path, fileset.ErrIsDir)
 	case take < takeListed && w.isElsewhere(l, a):
 		w.found.Elsewhere = true
 		if w.list == nil {
@@ -385,7 +387,7 @@ func (w *Walker) expect(l *level, dir *keptDir, leaf, path string, a *attributes
 	}
 	for i := range w.levels {
 		if on := &w.levels[i]; on.path != "" && on.inode == a.stamp.Inode() {
-			return &opError{op: "read", path: path, kind: ErrLoop, err: unix.ELOOP}
+			return &fileset.OpError{Op: "read", Path: path, Kind: ErrLoop, Err: unix.ELOOP}
 		}
 	}
 	h, err := w.tree.openDirAt(dir, leaf, path, take < takeListed)
@@ -393,7 +395,7 @@ func (w *Walker) expect(l *level, dir *keptDir, leaf, path string, a *attributes
 		return w.lost("open directory", path, err)
 	}
 	if err := w.avoid.checkDir(h, path, l.path == ""); err != nil {
-		h.release()
+		h.Release()
 		return err
 	}
 	name := path
@@ -401,11 +403,11 @@ func (w *Walker) expect(l *level, dir *keptDir, leaf, path string, a *attributes
 		name = leaf
 	}
 	if n := len(l.pending); n > 0 {
-		l.pending[n-1].dir.release()
+		l.pending[n-1].dir.Release()
 		l.pending[n-1].dir = nil
 	}
-	p := pendingDir{name: name, inode: h.inode, take: take}
-	p.dir = w.tree.dirs.add(h)
+	p := pendingDir{name: name, inode: h.Inode, take: take}
+	p.dir = w.tree.dirs.Add(h)
 	l.pending = append(l.pending, p)
 	return nil
 }
@@ -414,7 +416,7 @@ func (w *Walker) expect(l *level, dir *keptDir, leaf, path string, a *attributes
 // directory has listed that name, so it is missing and has not vanished.
 func (w *Walker) lost(op, path string, err error) error {
 	if w.list != nil || w.tree.sourceAt(path) != nil {
-		return opErr(op, path, err)
+		return fileset.OpErr(op, path, err)
 	}
 	return w.tree.lost(op, path, err)
 }

@@ -14,7 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/chunker/internal/dirs"
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/fsys"
+	"gdrcp/internal/treetest"
 	"gdrcp/manifest"
 )
 
@@ -46,9 +49,9 @@ func growTree(t *testing.T, r *rand.Rand, dir, prefix string, depth int) []strin
 }
 
 func TestWalkOrder(t *testing.T) {
-	noLeaks(t)
+	treetest.NoLeaks(t)
 	for seed := range uint64(12) {
-		dir := fastDir(t)
+		dir := treetest.FastDir(t)
 		want := growTree(t, rand.New(rand.NewPCG(seed, 1)), dir, "", 3)
 		slices.Sort(want)
 		for _, spill := range []bool{false, true} {
@@ -74,9 +77,9 @@ func TestWalkOrder(t *testing.T) {
 }
 
 func TestWalkSourcesTogether(t *testing.T) {
-	noLeaks(t)
+	treetest.NoLeaks(t)
 	dir := t.TempDir()
-	makeTree(t, dir, "d1/", "d1/x=", "d2/", "d2/y=", "f=", "link>f")
+	treetest.MakeTree(t, dir, "d1/", "d1/x=", "d2/", "d2/y=", "f=", "link>f")
 	at := func(p string) string { return filepath.Join(dir, p) }
 	tree := openLocal(t, false,
 		Source{at("d2"), "a"}, Source{at("f"), "a-b"}, Source{at("link"), "a.b"}, Source{at("d1"), "0"},
@@ -109,17 +112,17 @@ func TestWalkSourcesTogether(t *testing.T) {
 
 func TestWalkNotRecursive(t *testing.T) {
 	dir := t.TempDir()
-	makeTree(t, dir, "d/", "d/x=", "f=")
+	treetest.MakeTree(t, dir, "d/", "d/x=", "f=")
 	tree := openLocal(t, false, Source{dir + "/d", "d"}, Source{dir + "/f", "f"})
 	got, problems := walkAll(t, tree, false)
-	if !slices.Equal(got, []string{"f"}) || !errors.Is(problems["d"], ErrIsDir) {
+	if !slices.Equal(got, []string{"f"}) || !errors.Is(problems["d"], fileset.ErrIsDir) {
 		t.Errorf("got %q, %v", got, problems)
 	}
 }
 
 func TestWalkTopFile(t *testing.T) {
 	dir := t.TempDir()
-	makeTree(t, dir, "f=content", "link>f")
+	treetest.MakeTree(t, dir, "f=content", "link>f")
 	for _, test := range []struct {
 		path   string
 		follow bool
@@ -140,7 +143,7 @@ func TestWalkTopFile(t *testing.T) {
 func TestWalkFields(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "sparse")
-	makeTree(t, dir, "sparse=", "link>any where")
+	treetest.MakeTree(t, dir, "sparse=", "link>any where")
 	if err := os.Truncate(path, 1<<20); err != nil {
 		t.Fatal(err)
 	}
@@ -184,10 +187,10 @@ func TestWalkFields(t *testing.T) {
 }
 
 func TestWalkProblems(t *testing.T) {
-	noLeaks(t)
+	treetest.NoLeaks(t)
 	dir := t.TempDir()
-	asNobody(t, dir, func() {
-		makeTree(t, dir, "closed/", "closed/x=", "ok=", "z/", "z/y=")
+	treetest.AsNobody(t, dir, func() {
+		treetest.MakeTree(t, dir, "closed/", "closed/x=", "ok=", "z/", "z/y=")
 		if err := unix.Mkfifo(filepath.Join(dir, "fifo"), 0o644); err != nil {
 			t.Error(err)
 		}
@@ -208,7 +211,7 @@ func TestWalkProblems(t *testing.T) {
 		if err := os.Chmod(filepath.Join(dir, "closed"), 0o700); err != nil {
 			t.Error(err)
 		}
-		if f, err := tree.Open("fifo"); !errors.Is(err, ErrChanged) {
+		if f, err := tree.Open("fifo"); !errors.Is(err, fileset.ErrChanged) {
 			t.Errorf("open fifo: %v, %v", f, err)
 		}
 	})
@@ -216,7 +219,7 @@ func TestWalkProblems(t *testing.T) {
 
 func TestWalkVanishing(t *testing.T) {
 	dir := t.TempDir()
-	makeTree(t, dir, "a/", "a/x=", "a-b=", "c=", "d=")
+	treetest.MakeTree(t, dir, "a/", "a/x=", "a-b=", "c=", "d=")
 	w := openLocal(t, false, Source{dir, "."}).Walk(true)
 	defer w.Close()
 	for range 3 { // ".", "a", "a-b"
@@ -238,7 +241,7 @@ func TestWalkVanishing(t *testing.T) {
 // What nothing has listed is missing, and a link that leads to nothing is there.
 func TestWalkMissingIsNotVanished(t *testing.T) {
 	dir := t.TempDir()
-	makeTree(t, dir, "d/", "d/link>nothing", "f=")
+	treetest.MakeTree(t, dir, "d/", "d/link>nothing", "f=")
 	at := func(p string) string { return filepath.Join(dir, p) }
 	tree := openLocal(t, true, Source{at("d"), "d"}, Source{at("missing"), "m"}, Source{at("f"), "f"})
 	got, problems := walkAll(t, tree, true)
@@ -259,18 +262,18 @@ func TestWalkMissingIsNotVanished(t *testing.T) {
 }
 
 func TestWalkDeep(t *testing.T) {
-	noLeaks(t)
-	dir := fastDir(t)
+	treetest.NoLeaks(t)
+	dir := treetest.FastDir(t)
 	// Deeper than the walk and the cache keep directories open, with names
 	// left to give on the way back.
 	const depth = 300
 	at := dir
 	for range depth {
-		makeTree(t, at, "d/", "z=")
+		treetest.MakeTree(t, at, "d/", "z=")
 		at += "/d"
 	}
 	tree := openLocal(t, false, Source{dir, "."})
-	tree.dirs.max = minCachedDirs
+	tree.dirs.Max = dirs.MinOpen
 	got, problems := walkAll(t, tree, true)
 	if len(got) != 2*depth+1 || len(problems) != 0 || !slices.IsSorted(got[1:]) {
 		t.Errorf("%d entries, %v", len(got), problems)
@@ -278,14 +281,14 @@ func TestWalkDeep(t *testing.T) {
 }
 
 func TestWalkNoticesReplacedDirectory(t *testing.T) {
-	dir := fastDir(t)
+	dir := treetest.FastDir(t)
 	at := dir
-	for range 2 * minCachedDirs {
-		makeTree(t, at, "d/", "z=")
+	for range 2 * dirs.MinOpen {
+		treetest.MakeTree(t, at, "d/", "z=")
 		at += "/d"
 	}
 	tree := openLocal(t, false, Source{dir, "."})
-	tree.dirs.max = minCachedDirs
+	tree.dirs.Max = dirs.MinOpen
 	w := tree.Walk(true)
 	defer w.Close()
 	for {
@@ -300,19 +303,19 @@ func TestWalkNoticesReplacedDirectory(t *testing.T) {
 	if err := os.Rename(dir+"/d/d", dir+"/d/old"); err != nil {
 		t.Fatal(err)
 	}
-	makeTree(t, dir, "d/d/", "d/d/z=another")
+	treetest.MakeTree(t, dir, "d/d/", "d/d/z=another")
 	got, problems := drain(t, w)
-	if !errors.Is(problems["d/d/z"], ErrChanged) || slices.Contains(got, "d/d/z") {
+	if !errors.Is(problems["d/d/z"], fileset.ErrChanged) || slices.Contains(got, "d/d/z") {
 		t.Errorf("%q, %v", got, problems)
 	}
 }
 
 func TestFollowLoops(t *testing.T) {
 	dir := t.TempDir()
-	makeTree(t, dir, "tree/", "tree/a/", "tree/a/up>..", "tree/self>self", "tree/dangling>nothing",
+	treetest.MakeTree(t, dir, "tree/", "tree/a/", "tree/a/up>..", "tree/self>self", "tree/dangling>nothing",
 		"tree/out>../outside", "outside/", "outside/x=1", "tree/twice>../outside/x")
 	want := []string{".", "a", "out", "out/x", "twice"}
-	root := openRoot(t, dir)
+	root := treetest.OpenRoot(t, dir)
 	rooted, err := OpenRooted(root, []Source{{"tree", "."}}, true)
 	if err != nil {
 		t.Fatal(err)
@@ -341,11 +344,11 @@ func TestFollowLoops(t *testing.T) {
 }
 
 func TestRootedStaysInside(t *testing.T) {
-	noLeaks(t)
+	treetest.NoLeaks(t)
 	dir := t.TempDir()
-	makeTree(t, dir, "secret/", "secret/key=", "root/", "root/in/", "root/in/f=", "root/abs>"+dir+"/secret",
+	treetest.MakeTree(t, dir, "secret/", "secret/key=", "root/", "root/in/", "root/in/f=", "root/abs>"+dir+"/secret",
 		"root/rel>../secret", "root/file>../secret/key", "root/inside>in")
-	root := openRoot(t, dir+"/root")
+	root := treetest.OpenRoot(t, dir+"/root")
 	for _, path := range []string{"..", "../secret", "in/../../secret", "/../secret"} {
 		if _, err := OpenRooted(root, []Source{{path, "x"}}, true); !errors.Is(err, fsys.ErrEscape) {
 			t.Errorf("source %q: %v", path, err)

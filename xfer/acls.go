@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/internal/fileset"
 	"gdrcp/internal/fsys"
 	"gdrcp/xfer/internal/wire"
@@ -26,7 +27,7 @@ func (a *announcer) aclsOf(f *chunker.Found, lacks func(attribute string, err er
 		return nil, nil
 	}
 	acls, err := retryOnEMFILE(a.src.stop, func() (fsys.ACLs, error) { return a.src.tree.ACLs(f) })
-	if errors.Is(err, chunker.ErrVanished) || errors.Is(err, chunker.ErrChanged) {
+	if errors.Is(err, chunker.ErrVanished) || errors.Is(err, fileset.ErrChanged) {
 		return nil, err
 	}
 	if err == nil {
@@ -79,7 +80,7 @@ func (a *announcer) appendACL(b []byte, acl fsys.ACL) []byte {
 
 // takeACLs removes the ACLs from an entry's received attributes, and translates them to the numbers
 // of this host.
-func (k *sink) takeACLs(attrs *chunker.Attributes) (err error) {
+func (k *sink) takeACLs(attrs *dest.Attributes) (err error) {
 	if !k.Session.Terms.Has(wire.FlagACLs) {
 		return nil
 	}

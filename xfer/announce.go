@@ -94,7 +94,7 @@ func (a *announcer) entry(f *chunker.Found) error {
 	if f.Problem != nil {
 		outcome, problem := Failed, f.Problem
 		switch {
-		case errors.Is(problem, chunker.ErrIsDir):
+		case errors.Is(problem, fileset.ErrIsDir):
 			problem = fmt.Errorf("%w (-r copies directories)", problem)
 		case f.Skip:
 			outcome = Skipped

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/internal/filter"
 	"gdrcp/internal/numa"
 	"gdrcp/manifest"
@@ -112,7 +113,7 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	if len(paths) > 1 {
 		h.Terms.Flags |= wire.FlagMany
 	}
-	store, err := openStore(&h.Terms, chunker.SinkOptions{Dest: dst, MustBeDir: len(paths) > 1, PartialDir: o.PartialDir, Spare: o.WriteManifest, Unprivileged: !o.Privileged}, o.Tally)
+	store, err := openStore(&h.Terms, dest.Options{Dest: dst, MustBeDir: len(paths) > 1, PartialDir: o.PartialDir, Spare: o.WriteManifest, Unprivileged: !o.Privileged}, o.Tally)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
@@ -68,7 +69,7 @@ func (w *lander) keepSame(e *sinkEntry, x *wire.Extent) error {
 
 // tempFor returns the new file for data that is the same, or nil if none has been begun. For a file
 // that grew, one is begun immediately.
-func (w *lander) tempFor(e *sinkEntry) (*chunker.Temp, error) {
+func (w *lander) tempFor(e *sinkEntry) (*dest.Temp, error) {
 	if w.sink.Session.Terms.Has(wire.FlagAppend) {
 		return w.tempOf(e) // the entry has a token, so that not all are open
 	}
@@ -158,7 +159,7 @@ func (k *sink) openBasisLocked(e *sinkEntry) error {
 			return nil
 		}
 	}
-	b, err := retryOnEMFILE(k.stop, func() (*chunker.Basis, error) { return k.store.OpenBasis(&e.Entry, e.attrs, e.basisBytes(p)) })
+	b, err := retryOnEMFILE(k.stop, func() (*dest.Basis, error) { return k.store.OpenBasis(&e.Entry, e.attrs, e.basisBytes(p)) })
 	if err != nil {
 		k.endComparison(e)
 		if errors.Is(err, context.Canceled) {
@@ -170,7 +171,7 @@ func (k *sink) openBasisLocked(e *sinkEntry) error {
 	if e.trusts() || e.temp != nil || e.Size <= p.PieceBytes || p.Has(wire.FlagDryRun|wire.FlagInPlace) {
 		return nil
 	}
-	var partial *chunker.Partial
+	var partial *dest.Partial
 	if e.isResumable() {
 		partial = k.partialOf(e)
 	}
@@ -190,8 +191,8 @@ func (k *sink) isInPlace(e *sinkEntry) bool {
 }
 
 // openInPlace opens the existing file that an entry is written into. It is nil if there is none.
-func (k *sink) openInPlace(e *sinkEntry) (*chunker.Temp, error) {
-	return retryOnEMFILE(k.stop, func() (*chunker.Temp, error) { return k.store.OpenInPlace(&e.Entry, e.attrs) })
+func (k *sink) openInPlace(e *sinkEntry) (*dest.Temp, error) {
+	return retryOnEMFILE(k.stop, func() (*dest.Temp, error) { return k.store.OpenInPlace(&e.Entry, e.attrs) })
 }
 
 // endComparison closes what an entry is compared with. All further pieces of the entry count as
@@ -237,7 +238,7 @@ func (w *lander) wantDifferent(e *sinkEntry, x *wire.Extent) (good bool, err err
 // holeInPlace makes a hole in a file that is written in place. A source cannot send it again, so
 // holeInPlace waits for a file to be closed.
 func (w *lander) holeInPlace(e *sinkEntry, x *wire.Extent) error {
-	temp, err := retryOnEMFILE(w.sink.stop, func() (*chunker.Temp, error) { return w.tempOf(e) })
+	temp, err := retryOnEMFILE(w.sink.stop, func() (*dest.Temp, error) { return w.tempOf(e) })
 	switch {
 	case errors.Is(err, errAllOpen):
 		w.sink.failEntry(e, Failed, fmt.Errorf("%q: %w", e.Path, err))
@@ -251,7 +252,7 @@ func (w *lander) holeInPlace(e *sinkEntry, x *wire.Extent) error {
 // heldBack returns the part of a piece that is written now. A file that grows in place counts as
 // complete by its size (Options.AppendVerify), and pieces are written in any order. So the file
 // remains one byte too short until all of it is there, even if the copy is killed.
-func (k *sink) heldBack(e *sinkEntry, temp *chunker.Temp, x *wire.Extent, data []byte) []byte {
+func (k *sink) heldBack(e *sinkEntry, temp *dest.Temp, x *wire.Extent, data []byte) []byte {
 	if len(data) == 0 || !k.staysShort(e, temp, x) {
 		return data // an empty file may replace another
 	}
@@ -263,13 +264,13 @@ func (k *sink) heldBack(e *sinkEntry, temp *chunker.Temp, x *wire.Extent, data [
 }
 
 // staysShort reports whether the last byte of an extent must be written later.
-func (k *sink) staysShort(e *sinkEntry, temp *chunker.Temp, x *wire.Extent) bool {
+func (k *sink) staysShort(e *sinkEntry, temp *dest.Temp, x *wire.Extent) bool {
 	return k.Session.Terms.Has(wire.FlagAppend) && temp.InPlace() && x.Off+x.Length == e.Size
 }
 
 // holeMaker returns a function that makes a hole in a file. Finish makes the last byte of a file
 // that remains short: if the file system has no holes, zeros would be written.
-func (k *sink) holeMaker(e *sinkEntry, temp *chunker.Temp, x *wire.Extent) func([]byte, int64) (int, error) {
+func (k *sink) holeMaker(e *sinkEntry, temp *dest.Temp, x *wire.Extent) func([]byte, int64) (int, error) {
 	n := x.Length
 	if n > 0 && k.staysShort(e, temp, x) {
 		n--
@@ -295,7 +296,7 @@ func (w *lander) makeHole(e *sinkEntry, x *wire.Extent) (good bool, err error) {
 }
 
 // writerOf returns the function that writes to an entry's file and leaves the holes of the source.
-func (e *sinkEntry) writerOf(t *chunker.Temp) func(p []byte, off int64) (int, error) {
+func (e *sinkEntry) writerOf(t *dest.Temp) func(p []byte, off int64) (int, error) {
 	if e.Sparse {
 		return t.WriteSparse
 	}
@@ -307,9 +308,9 @@ func (e *sinkEntry) writerOf(t *chunker.Temp) func(p []byte, off int64) (int, er
 func (w *lander) write(e *sinkEntry, to func(p []byte, off int64) (int, error), data []byte, off int64) error {
 	_, err := to(data, off)
 	switch {
-	case errors.Is(err, chunker.ErrNoSpace), errors.Is(err, context.Canceled):
+	case errors.Is(err, fileset.ErrNoSpace), errors.Is(err, context.Canceled):
 		return err
-	case errors.Is(err, chunker.ErrNoRung):
+	case errors.Is(err, fileset.ErrNoIOMode):
 		return fmt.Errorf("%w: %w", rdma.ErrUnsupported, err)
 	case err != nil:
 		w.sink.failEntry(e, Failed, err)
@@ -355,9 +356,9 @@ func (k *sink) stayLocked(e *sinkEntry) (stays bool, err error) {
 }
 
 // contentOf is the required content of an entry's file. All of the entry has been booked.
-func (k *sink) contentOf(e *sinkEntry) chunker.Content {
+func (k *sink) contentOf(e *sinkEntry) dest.Content {
 	p := &k.Session.Terms
-	return chunker.Content{Hash: p.Hash, PieceBytes: p.PieceBytes, Root: e.Root}
+	return dest.Content{Hash: p.Hash, PieceBytes: p.PieceBytes, Root: e.Root}
 }
 
 // takeToken takes a token for an entry that opens its first file. It may wait for the publisher.

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/internal/filter"
 	"gdrcp/internal/printable"
 	"gdrcp/manifest"
@@ -125,7 +125,7 @@ func (a *copyResults) bookRemoval(f wire.DeleteOutcome, path, text string) {
 type deletion struct {
 	sink    *sink
 	ctx     context.Context
-	surplus *chunker.Surplus // nil: nothing is removed
+	surplus *dest.Surplus // nil: nothing is removed
 
 	tooMany atomic.Int64 // entries that --max-delete kept from deletion
 
@@ -141,7 +141,7 @@ type deletion struct {
 	// finds what is lost with the directory that the tree replaces, or is nil.
 	whole    bool
 	stale    []wire.Unsettled
-	replaced *chunker.Surplus
+	replaced *dest.Surplus
 }
 
 // beginDeletion prepares the deletion if the options ask for one.
@@ -153,7 +153,7 @@ func (k *sink) beginDeletion(ctx context.Context) {
 		return
 	}
 	d := &deletion{sink: k, ctx: ctx, sent: time.Now()}
-	k.store.AllowDelete(chunker.DeleteRules{
+	k.store.AllowDelete(dest.DeleteRules{
 		DryRun: k.Session.Terms.Has(wire.FlagDryRun), StaysOn: k.Session.Terms.Has(wire.FlagOneFileSystem), Most: k.Session.Terms.MostDeleted(), Protects: d.protects, Stop: ctx.Done(),
 		Told: d.removed, Looked: d.looked, Unsure: k.results.isUnlisted,
 	})
@@ -188,12 +188,12 @@ func (d *deletion) has(e *wire.AnnouncedEntry) error {
 		return nil
 	}
 	isDir := e.Type == manifest.Dir && (d.whole || !e.Elsewhere)
-	return d.each(func(u *chunker.Surplus) error { return u.Has(e.Path, isDir) })
+	return d.each(func(u *dest.Surplus) error { return u.Has(e.Path, isDir) })
 }
 
 // each calls do for both comparisons.
-func (d *deletion) each(do func(u *chunker.Surplus) error) error {
-	for _, u := range []*chunker.Surplus{d.replaced, d.surplus} {
+func (d *deletion) each(do func(u *dest.Surplus) error) error {
+	for _, u := range []*dest.Surplus{d.replaced, d.surplus} {
 		if u == nil {
 			continue
 		}
@@ -221,15 +221,15 @@ func (d *deletion) refused(path string, x *wire.Exception) error {
 		if d.whole {
 			return nil
 		}
-		return d.each(func(u *chunker.Surplus) error { return u.Has(path, false) })
+		return d.each(func(u *dest.Surplus) error { return u.Has(path, false) })
 	case Changed:
-		return d.each(func(u *chunker.Surplus) error { return u.Gone(path) })
+		return d.each(func(u *dest.Surplus) error { return u.Gone(path) })
 	}
 	return nil
 }
 
 func asProtocol(err error) error {
-	if errors.Is(err, chunker.ErrOrder) {
+	if errors.Is(err, dest.ErrOrder) {
 		return fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
 	return err
@@ -240,7 +240,7 @@ func (d *deletion) hearEnd() error {
 	if d.isOff() {
 		return nil
 	}
-	return d.each((*chunker.Surplus).End)
+	return d.each((*dest.Surplus).End)
 }
 
 // run deletes what the source does not have, after everything else has ended, and reports it to the
@@ -283,7 +283,7 @@ func (d *deletion) flush() error {
 func (d *deletion) close() error {
 	var err error
 	if d != nil {
-		_ = d.each(func(u *chunker.Surplus) error {
+		_ = d.each(func(u *dest.Surplus) error {
 			err = errors.Join(err, u.Close())
 			return nil
 		})
@@ -292,18 +292,18 @@ func (d *deletion) close() error {
 }
 
 // removed records the outcome of an entry that was to be deleted, for the results of both ends.
-func (d *deletion) removed(r chunker.Removal) {
+func (d *deletion) removed(r dest.Removal) {
 	f, text := wire.DeletedFile, ""
 	switch {
-	case errors.Is(r.Err, chunker.ErrTooMany):
+	case errors.Is(r.Err, dest.ErrTooMany):
 		d.tooMany.Add(1)
 		return
 	case r.Err == nil && r.Dir:
 		f = wire.DeletedDir
 	case r.Err == nil:
-	case d.whole && !errors.Is(r.Err, chunker.ErrNotEmpty):
+	case d.whole && !errors.Is(r.Err, dest.ErrNotEmpty):
 		f = wire.DeletedDir // nobody can list it, so it is removed
-	case errors.Is(r.Err, chunker.ErrNotEmpty):
+	case errors.Is(r.Err, dest.ErrNotEmpty):
 		f, text = wire.DeletedNotEmpty, r.Err.Error()
 	default:
 		f, text = wire.DeletedFailed, r.Err.Error()

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/internal/fileset"
+	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 
 	"golang.org/x/sync/errgroup"
@@ -42,14 +44,14 @@ func (d *DiskRates) ReadMiBPerSecond() float64 { return float64(d.Bytes) / (1 <<
 // the code and the number of workers of a copy. It always removes the file, even if ctx ends,
 // unless the process is killed; then the next copy to dir removes it. It blocks for the disk.
 func BenchDisk(ctx context.Context, dir string, bytes int64) (d *DiskRates, err error) {
-	root, err := chunker.OpenDirectory(dir)
+	root, err := fsys.OpenDirectory(dir)
 	if err != nil {
 		return nil, err
 	}
 	if err := root.Close(); err != nil {
 		return nil, err
 	}
-	b := diskBench{path: filepath.Join(dir, chunker.ScratchName()), bytes: bytes, rates: DiskRates{Bytes: bytes}}
+	b := diskBench{path: filepath.Join(dir, dest.ScratchName()), bytes: bytes, rates: DiskRates{Bytes: bytes}}
 	defer func() { err = errors.Join(err, b.remove()) }()
 	// The bytes do not compress, and no two blocks are alike.
 	random := rand.NewChaCha8([32]byte{2})
@@ -117,7 +119,7 @@ func (b *diskBench) eachPiece(ctx context.Context, do func(piece []byte, off int
 
 // write writes the file as the sink of a copy does.
 func (b *diskBench) write(ctx context.Context) error {
-	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: b.path, Scratch: true})
+	store, err := dest.Open(dest.Options{Dest: b.path, Scratch: true})
 	if err != nil {
 		return err
 	}
@@ -148,7 +150,7 @@ func (b *diskBench) write(ctx context.Context) error {
 	if err := temp.Finish(); err != nil {
 		return errors.Join(err, temp.Discard())
 	}
-	if err := store.Publish([]*chunker.Temp{temp})[0]; err != nil {
+	if err := store.Publish([]*dest.Temp{temp})[0]; err != nil {
 		return err
 	}
 	b.rates.WriteSeconds, b.rates.SyncSeconds = time.Since(begun).Seconds(), time.Since(written).Seconds()

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 
 	"golang.org/x/sys/unix"
 )
@@ -86,7 +86,7 @@ func TestBenchDiskOfFIFO(t *testing.T) {
 // The data that is read back must be what was written.
 func TestBenchDiskComparesBytes(t *testing.T) {
 	dir := t.TempDir()
-	b := diskBench{path: filepath.Join(dir, chunker.ScratchName()), bytes: 2 << 20, pattern: make([]byte, 1<<20)}
+	b := diskBench{path: filepath.Join(dir, dest.ScratchName()), bytes: 2 << 20, pattern: make([]byte, 1<<20)}
 	if err := b.write(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -110,13 +110,13 @@ func TestBenchDiskComparesBytes(t *testing.T) {
 // runs.
 func TestBenchDiskIsCleanedUp(t *testing.T) {
 	dir := t.TempDir()
-	b := diskBench{path: filepath.Join(dir, chunker.ScratchName()), bytes: 1 << 20, pattern: make([]byte, 1<<20)}
+	b := diskBench{path: filepath.Join(dir, dest.ScratchName()), bytes: 1 << 20, pattern: make([]byte, 1<<20)}
 	if err := b.write(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	clean := func() {
 		t.Helper()
-		if err := chunker.Clean(t.Context(), dir, func(string, int64, int64) {}); err != nil {
+		if err := dest.Clean(t.Context(), dir, func(string, int64, int64) {}); err != nil {
 			t.Fatal(err)
 		}
 	}

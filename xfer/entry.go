@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 
 	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
 )
@@ -114,7 +116,7 @@ func (b *entryState) rootOf(last manifest.Digest) manifest.Digest {
 // sinkEntry is an announced entry at the sink, until its outcome was sent to the source.
 type sinkEntry struct {
 	entryState
-	attrs      *chunker.Attributes // the attributes it gets besides its Entry; nil for none
+	attrs      *dest.Attributes // the attributes it gets besides its Entry; nil for none
 	xattrBytes int
 	room       *room // of a file that is expected; nil for others
 	// makesRoom is how many of the entry's bytes may not be needed, once lookedForRoom.
@@ -122,18 +124,18 @@ type sinkEntry struct {
 	lookedForRoom bool
 
 	mu   sync.Mutex
-	temp *chunker.Temp
+	temp *dest.Temp
 	// basis is what the entry is compared with, while it is open. noBasis says that there is none,
 	// or none any more. hasToken says that the entry has a token of openFiles.
-	basis    *chunker.Basis
+	basis    *dest.Basis
 	noBasis  bool
 	hasToken bool
 	// notInPlace is why the existing file is only compared, and not written.
 	notInPlace error
-	known      *knownFile        // the basis manifest's entry for it, or nil
-	at         chunker.Published // once it is published
-	written    int64             // bytes verified and written, holes included
-	stored     int64             // of these, bytes of data
+	known      *knownFile     // the basis manifest's entry for it, or nil
+	at         dest.Published // once it is published
+	written    int64          // bytes verified and written, holes included
+	stored     int64          // of these, bytes of data
 	// booked is the offset up to which the ledger has booked the file. last says that the ledger
 	// has seen the file's end.
 	booked int64
@@ -183,7 +185,7 @@ func (r repair) isFor(x *wire.Extent) bool {
 // srcEntry is an announced entry at the source, until the sink has reported its outcome.
 type srcEntry struct {
 	entryState
-	stamp      chunker.Stamp
+	stamp      fileset.Stamp
 	xattrBytes int
 	// mayGrow says that the file may become longer while it is read. hasGrown says that it has.
 	mayGrow  bool

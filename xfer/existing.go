@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/internal/filter"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
@@ -149,7 +149,7 @@ func (k *sink) try(e *sinkEntry) error {
 // keeps returns why the destination keeps the existing entry, or "". same is the existing file, if
 // it passes for the entry's file. The rules are those of rsync. A file that cannot be examined is
 // not kept: the next step meets the same error.
-func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
+func (k *sink) keeps(e *sinkEntry) (why string, same *dest.Standing) {
 	if !k.Session.Terms.Has(wire.FlagsKeeping) {
 		return "", nil
 	}
@@ -217,12 +217,12 @@ func isLeftOut(x *wire.Exception) bool {
 // its name.
 func (k *sink) keepsLater(e *sinkEntry) {
 	if k.Session.Terms.Has(wire.FlagUpdate) {
-		e.temp.KeepIf(func(now chunker.Standing) bool { return now.Type == manifest.File && isNewer(&now, e) })
+		e.temp.KeepIf(func(now dest.Standing) bool { return now.Type == manifest.File && isNewer(&now, e) })
 	}
 }
 
 // isNewer returns the reason of rsync's -u to keep a file. It compares whole seconds.
-func isNewer(now *chunker.Standing, e *sinkEntry) bool {
+func isNewer(now *dest.Standing, e *sinkEntry) bool {
 	return seconds(now.MtimeNs) > seconds(e.MtimeNs)
 }
 
@@ -230,7 +230,7 @@ func isNewer(now *chunker.Standing, e *sinkEntry) bool {
 // quick check of rsync, whose --size-only overrides -I. Unlike rsync, passes compares times only if
 // the copy preserves times. Otherwise a time at the destination says when the file was written
 // there, and equals the source's by chance.
-func (k *sink) passes(e *sinkEntry, now *chunker.Standing) string {
+func (k *sink) passes(e *sinkEntry, now *dest.Standing) string {
 	switch {
 	case now.Size != e.Size:
 	case k.Session.Terms.Has(wire.FlagSameStays|wire.FlagSizeStays) && k.hasTime(e, now):
@@ -247,7 +247,7 @@ func (k *sink) passes(e *sinkEntry, now *chunker.Standing) string {
 const sameTimeAndSize = "same time and size"
 
 // keptAs is the reason of another rule than the quick check to keep a file.
-func (k *sink) keptAs(rule string, e *sinkEntry, now *chunker.Standing) string {
+func (k *sink) keptAs(rule string, e *sinkEntry, now *dest.Standing) string {
 	if e.Type != manifest.File || now.Type != manifest.File || now.Size != e.Size || !k.hasTime(e, now) {
 		return rule
 	}
@@ -255,7 +255,7 @@ func (k *sink) keptAs(rule string, e *sinkEntry, now *chunker.Standing) string {
 }
 
 // hasTime reports whether a file has the time that the copy gives the entry's.
-func (k *sink) hasTime(e *sinkEntry, now *chunker.Standing) bool {
+func (k *sink) hasTime(e *sinkEntry, now *dest.Standing) bool {
 	return k.Session.Terms.Has(wire.FlagTimes) && now.HasTime(e.MtimeNs)
 }
 

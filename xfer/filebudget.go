@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fsys"
 )
 
 // budgetBlock is how many descriptors a session takes from its server at a time, if available: all
@@ -50,7 +51,7 @@ func (b *fileBudget) Give(n int) {
 
 // filesLeft is how many more files this process may have open.
 func filesLeft() int {
-	all := chunker.ShareOfFiles(1, 0, 1<<30)
+	all := fsys.ShareOfFiles(1, 0, 1<<30)
 	if open, err := os.ReadDir("/proc/self/fd"); err == nil {
 		all -= len(open) // such as the directories that keys open
 	}

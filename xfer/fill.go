@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/stat"
@@ -256,12 +258,12 @@ func (e *srcEntry) mark(x *wire.Extent) {
 // outcomeOf returns the outcome of a file with an error.
 func outcomeOf(err error) Outcome {
 	switch {
-	case errors.Is(err, ErrIntegrity), errors.Is(err, chunker.ErrLost):
+	case errors.Is(err, ErrIntegrity), errors.Is(err, dest.ErrLost):
 		return Corrupt
-	case errors.Is(err, errChangedFile), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, chunker.ErrChanged), errors.Is(err, chunker.ErrMisstated),
+	case errors.Is(err, errChangedFile), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, fileset.ErrChanged), errors.Is(err, chunker.ErrMisstated),
 		errors.Is(err, chunker.ErrVanished):
 		return Changed
-	case errors.Is(err, chunker.ErrKept):
+	case errors.Is(err, dest.ErrKept):
 		return Kept
 	}
 	return Failed

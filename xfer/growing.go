@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/stat"
@@ -24,12 +25,12 @@ func errBeginningChanged(path string) error {
 
 // grewTo reports whether a file has become longer. A stamp does not show whether data was only
 // appended or the beginning was also overwritten.
-func grewTo(was, now chunker.Stamp) bool {
+func grewTo(was, now fileset.Stamp) bool {
 	return now.Size > was.Size && now.Inode() == was.Inode()
 }
 
 // accept compares a file's stamp with the stamp from its announcement.
-func (e *srcEntry) accept(f *chunker.File, now chunker.Stamp) error {
+func (e *srcEntry) accept(f *chunker.File, now fileset.Stamp) error {
 	was := e.stamp
 	if now.Ino != was.Ino && f.NumberMayChange() {
 		was.Ino = now.Ino // it was not open in between

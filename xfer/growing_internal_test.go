@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
@@ -18,20 +19,20 @@ import (
 // first name, if files may grow.
 func TestNamesOfAGrowingFile(t *testing.T) {
 	OnHost(t)
-	was := chunker.Stamp{Size: 5, MtimeNs: 1, Ino: 7}
+	was := fileset.Stamp{Size: 5, MtimeNs: 1, Ino: 7}
 	for _, c := range []struct {
-		now     chunker.Stamp
+		now     fileset.Stamp
 		mayGrow bool
 		joins   bool
 	}{
 		{was, false, true},
-		{chunker.Stamp{Size: 9, MtimeNs: 2, Ino: 7}, true, true},
-		{chunker.Stamp{Size: 9, MtimeNs: 2, Ino: 7}, false, false},
-		{chunker.Stamp{Size: 5, MtimeNs: 2, Ino: 7}, true, false},
-		{chunker.Stamp{Size: 4, MtimeNs: 2, Ino: 7}, true, false},
+		{fileset.Stamp{Size: 9, MtimeNs: 2, Ino: 7}, true, true},
+		{fileset.Stamp{Size: 9, MtimeNs: 2, Ino: 7}, false, false},
+		{fileset.Stamp{Size: 5, MtimeNs: 2, Ino: 7}, true, false},
+		{fileset.Stamp{Size: 4, MtimeNs: 2, Ino: 7}, true, false},
 	} {
 		table := linkTable{tree: stableNumbers{}}
-		join := func(id uint64, s chunker.Stamp) (*srcEntry, error) {
+		join := func(id uint64, s fileset.Stamp) (*srcEntry, error) {
 			e := &srcEntry{stamp: s, mayGrow: c.mayGrow}
 			e.id, e.Entry = id, manifest.Entry{Type: manifest.File, Size: s.Size, MtimeNs: s.MtimeNs}
 			return e, table.join(e, &chunker.Found{Entry: e.Entry, Stamp: s, Links: 2})

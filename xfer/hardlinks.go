@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
@@ -34,7 +35,7 @@ type linkGroup struct {
 
 	// The source's announcer owns these.
 	id     uint64
-	stamp  chunker.Stamp
+	stamp  fileset.Stamp
 	expect manifest.Digest
 
 	// refused says, in a dry run at the sink, that the first name would not be copied.
@@ -47,8 +48,8 @@ type linkGroup struct {
 	copied  bool
 	outcome Outcome
 	root    manifest.Digest
-	at      chunker.Published // at the sink
-	pieces  spilledPieces     // used if a manifest is written
+	at      dest.Published // at the sink
+	pieces  spilledPieces  // used if a manifest is written
 }
 
 // linkTable is the source's table. The announcer owns it.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
@@ -99,7 +100,7 @@ func TestJoinNames(t *testing.T) {
 	table := linkTable{tree: stableNumbers{}}
 	k := linkSink(wire.FlagHardLinks)
 	found := func(ino uint64, links uint64) *chunker.Found {
-		return &chunker.Found{Stamp: chunker.Stamp{Ino: ino, Size: 5}, Links: links}
+		return &chunker.Found{Stamp: fileset.Stamp{Ino: ino, Size: 5}, Links: links}
 	}
 	join := func(id uint64, path string, f *chunker.Found) (*srcEntry, error) {
 		e := &srcEntry{}

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
@@ -18,7 +18,7 @@ import (
 // sinkOf returns a sink that writes to dir under those terms, with a store of its own.
 func sinkOf(t *testing.T, dir string, terms wire.Terms) *sink {
 	t.Helper()
-	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: dir})
+	store, err := dest.Open(dest.Options{Dest: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestInPlaceComparesUnderItsLock(t *testing.T) {
 		}
 		return // the failure of an entry is reported
 	}
-	if err := k.store.Publish([]*chunker.Temp{e.temp})[0]; err != nil {
+	if err := k.store.Publish([]*dest.Temp{e.temp})[0]; err != nil {
 		return // likewise
 	}
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
@@ -145,7 +145,7 @@ func TestInPlaceIsShorterUntilItIsWhole(t *testing.T) {
 			t.Fatalf("piece %d: %v, %v", i, good, err)
 		}
 	}
-	if err := k.store.Publish([]*chunker.Temp{e.temp})[0]; err != nil {
+	if err := k.store.Publish([]*dest.Temp{e.temp})[0]; err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
@@ -206,7 +206,7 @@ func TestInPlaceOfAnEmptyFile(t *testing.T) {
 	if err != nil || !good || e.temp == nil || !e.temp.InPlace() {
 		t.Fatalf("%v, %v, %+v", good, err, e.problem)
 	}
-	if err := k.store.Publish([]*chunker.Temp{e.temp})[0]; err != nil {
+	if err := k.store.Publish([]*dest.Temp{e.temp})[0]; err != nil {
 		t.Fatal(err)
 	}
 	if st, err := os.Stat(path); err != nil || st.Size() != 0 {

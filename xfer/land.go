@@ -6,7 +6,8 @@ import (
 	"errors"
 	"fmt"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/flow"
@@ -312,20 +313,20 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 // tempOf returns the file that an entry is written to. The first call makes it. It is nil if the
 // entry has been given up. errAllOpen says that the file can be made only after more of other files
 // has been written.
-func (k *lander) tempOf(e *sinkEntry) (*chunker.Temp, error) {
+func (k *lander) tempOf(e *sinkEntry) (*dest.Temp, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return k.sink.tempLocked(e)
 }
 
-func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
+func (k *sink) tempLocked(e *sinkEntry) (*dest.Temp, error) {
 	if e.over || e.temp != nil {
 		return e.temp, nil
 	}
 	if err := k.takeToken(e); err != nil {
 		return nil, err
 	}
-	t, err := retryOnEMFILE(k.stop, func() (*chunker.Temp, error) {
+	t, err := retryOnEMFILE(k.stop, func() (*dest.Temp, error) {
 		switch inPlace := k.Session.Terms.Has(wire.FlagInPlace); {
 		case inPlace && e.basis == nil:
 			if t, err := k.store.OpenInPlace(&e.Entry, e.attrs); t != nil || err != nil {
@@ -348,7 +349,7 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 		if e.basis == nil {
 			k.giveToken(e)
 		}
-		if errors.Is(err, chunker.ErrNoSpace) || errors.Is(err, context.Canceled) {
+		if errors.Is(err, fileset.ErrNoSpace) || errors.Is(err, context.Canceled) {
 			return nil, err
 		}
 		k.failEntryLocked(e, outcomeOf(err), err.Error())
@@ -403,7 +404,7 @@ func (k *sink) completeLocked(e *sinkEntry) error {
 		}
 	}
 	// A file that is all holes is made here, and holes cannot be sent again.
-	t, err := retryOnEMFILE(k.stop, func() (*chunker.Temp, error) { return k.tempLocked(e) })
+	t, err := retryOnEMFILE(k.stop, func() (*dest.Temp, error) { return k.tempLocked(e) })
 	if errors.Is(err, errAllOpen) {
 		k.failEntryLocked(e, Failed, fmt.Sprintf("%q: %v", e.Path, err))
 		return nil
@@ -432,7 +433,7 @@ func (k *sink) completeLocked(e *sinkEntry) error {
 // failToFinish ends an entry whose file could not be completed, or on a full disk the session. The
 // caller holds the entry's lock.
 func (k *sink) failToFinish(e *sinkEntry, err error) error {
-	if errors.Is(err, chunker.ErrNoSpace) {
+	if errors.Is(err, fileset.ErrNoSpace) {
 		return err
 	}
 	k.failEntryLocked(e, Failed, err.Error())

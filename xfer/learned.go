@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/fault"
@@ -63,7 +63,7 @@ func attemptFaultOf(err error) attemptFault {
 	case isRemote && (remote.Class != ClassStopped || strings.HasPrefix(remote.Text, stillWriting)):
 		return faultOther
 	}
-	for _, other := range []error{ErrIntegrity, ErrUsage, ErrProtocol, ErrStalled, chunker.ErrNoSpace, context.Canceled} {
+	for _, other := range []error{ErrIntegrity, ErrUsage, ErrProtocol, ErrStalled, fileset.ErrNoSpace, context.Canceled} {
 		if errors.Is(err, other) {
 			return faultOther
 		}

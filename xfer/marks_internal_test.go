@@ -9,7 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/fusetest"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
@@ -47,7 +48,7 @@ func TestMarkOnAFullDisk(t *testing.T) {
 				}
 				return syscall.Errno(told.Load())
 			})
-			store, err := chunker.OpenSink(chunker.SinkOptions{Dest: dir})
+			store, err := dest.Open(dest.Options{Dest: dir})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -58,20 +59,20 @@ func TestMarkOnAFullDisk(t *testing.T) {
 			if err := store.Place(&e.Entry, e.Path); err != nil {
 				t.Fatal(err)
 			}
-			if e.temp, err = store.CreatePartial(&e.Entry, nil, &chunker.Partial{Source: e.Source, Hash: manifest.XXH3, PieceBytes: 1 << 20}); err != nil {
+			if e.temp, err = store.CreatePartial(&e.Entry, nil, &dest.Partial{Source: e.Source, Hash: manifest.XXH3, PieceBytes: 1 << 20}); err != nil {
 				t.Fatal(err)
 			}
 			temp := e.temp
 			if _, err := temp.WriteAt(make([]byte, 1<<20), 0); err != nil {
 				t.Fatal(err)
 			}
-			temp.Verified(0, chunker.PieceRun{Pieces: 1})
+			temp.Verified(0, dest.PieceRun{Pieces: 1})
 			told.Store(int32(errno))
 			k := &sink{mark: make(chan struct{}, 1), drained: make(chan struct{})}
 			k.window.table[0] = e
 			k.mark <- struct{}{}
 			time.AfterFunc(300*time.Millisecond, func() { close(k.drained) })
-			if err := k.markPartials(t.Context()); errors.Is(err, chunker.ErrNoSpace) != ends || !ends && err != nil {
+			if err := k.markPartials(t.Context()); errors.Is(err, fileset.ErrNoSpace) != ends || !ends && err != nil {
 				t.Errorf("the copy ends with %v", err)
 			}
 			if over, _ := e.hasEnded(); over == ends {

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -20,8 +21,8 @@ func (o *Options) metadataFlags() (flags uint64) {
 	return flags
 }
 
-func keepOf(flags uint64) chunker.Keep {
-	return chunker.Keep{Modes: flags&(wire.FlagModes|wire.FlagACLs) != 0, ACLs: flags&wire.FlagACLs != 0, Times: flags&wire.FlagTimes != 0, Xattrs: flags&wire.FlagXattrs != 0}
+func keepOf(flags uint64) dest.Keep {
+	return dest.Keep{Modes: flags&(wire.FlagModes|wire.FlagACLs) != 0, ACLs: flags&wire.FlagACLs != 0, Times: flags&wire.FlagTimes != 0, Xattrs: flags&wire.FlagXattrs != 0}
 }
 
 // followsNamed reports whether a named source that is a link is followed: with -L, and if the
@@ -53,13 +54,13 @@ func (a *announcer) ownersOf(f *chunker.Found) (o wire.Owners) {
 
 // attributesOf returns the owner and group that an entry gets at the sink: by name if this host has
 // the name, otherwise by number.
-func (k *sink) attributesOf(p *wire.AnnouncedEntry) *chunker.Attributes {
+func (k *sink) attributesOf(p *wire.AnnouncedEntry) *dest.Attributes {
 	flags := k.Session.Terms.Flags
 	if flags&(wire.FlagOwner|wire.FlagGroup) == 0 {
 		return nil
 	}
 	named := flags&wire.FlagNumericIDs == 0
-	a := &chunker.Attributes{UID: -1, GID: -1}
+	a := &dest.Attributes{UID: -1, GID: -1}
 	if flags&wire.FlagOwner != 0 && p.HasUID {
 		a.UID = int(p.UID)
 		if named && p.UID != 0 && p.User != "" {

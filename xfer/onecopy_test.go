@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/internal/filter"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer/internal/flow"
@@ -162,7 +162,7 @@ func TestGrantOfAPush(t *testing.T) {
 		"a hidden source":   {func() error { return g.push(asked, "home/dst", "src/.rc") }, `one of other sources, and not of ".rc"`},
 		"no name":           {func() error { return g.push(asked, "home/dst", "src/.") }, `one of other sources, and not of "."`},
 		"a stream": {func() error {
-			in, err := chunker.NewInput(0, "standard input")
+			in, err := dest.NewInput(0, "standard input")
 			if err != nil {
 				return err
 			}

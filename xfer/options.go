@@ -2,7 +2,10 @@ package xfer
 
 import (
 	"fmt"
+	"time"
+
 	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/internal/fileset"
 	"gdrcp/internal/filter"
 	"gdrcp/manifest"
@@ -11,7 +14,6 @@ import (
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
-	"time"
 )
 
 // The bounds and defaults of a user's choices. They hold at both ends.
@@ -177,7 +179,7 @@ type Options struct {
 	// local and remote are where this end's slots and the server's are to be, from GPU and the
 	// options like it.
 	local, remote ring.Placement
-	store         *chunker.Sink // the store of a pull
+	store         *dest.Sink // the store of a pull
 }
 
 func (o *Options) report(e Event) {

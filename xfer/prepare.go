@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
 )
@@ -93,7 +93,7 @@ func (k *sink) spares(e *sinkEntry) bool {
 	if k.Session.Terms.Has(wire.FlagMany) && !strings.Contains(e.Path, "/") {
 		outcome = Failed
 	}
-	e.problem = &wire.Exception{Entry: e.id, Outcome: outcome, Text: fmt.Sprintf("%q: %v, so it is not copied", e.Path, chunker.ErrSpared)}
+	e.problem = &wire.Exception{Entry: e.id, Outcome: outcome, Text: fmt.Sprintf("%q: %v, so it is not copied", e.Path, dest.ErrSpared)}
 	e.over = true
 	return true
 }

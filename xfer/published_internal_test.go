@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/manifest"
 )
 
@@ -15,7 +15,7 @@ func TestRefusedInPlaceIsToldAsHalfWritten(t *testing.T) {
 	if err := os.WriteFile(dir+"/f", []byte("old old"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: dir})
+	store, err := dest.Open(dest.Options{Dest: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,12 +32,12 @@ func TestRefusedInPlaceIsToldAsHalfWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The disk does not return what was written.
-	e.temp.ReadBack(chunker.Content{Hash: manifest.XXH3, PieceBytes: 1 << 20, Root: manifest.Digest{1}})
+	e.temp.ReadBack(dest.Content{Hash: manifest.XXH3, PieceBytes: 1 << 20, Root: manifest.Digest{1}})
 	if err := e.temp.Finish(); err != nil {
 		t.Fatal(err)
 	}
 	k := &sink{openFiles: newFileTokens(1)}
-	if err := k.published(e, store.Publish([]*chunker.Temp{e.temp})[0]); err != nil {
+	if err := k.published(e, store.Publish([]*dest.Temp{e.temp})[0]); err != nil {
 		t.Fatal(err)
 	}
 	if e.problem == nil || !strings.Contains(e.problem.Text, errHalfWritten.Error()) {

@@ -9,7 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
@@ -88,9 +89,9 @@ func (e *sinkEntry) isResumable() bool { return e.Source != (wire.SourceMark{}) 
 
 // partialOf describes an entry's partial file. If a manifest says what must arrive, everything is
 // read back: a peer may have changed a slot of the earlier copy between its digest and its write.
-func (k *sink) partialOf(e *sinkEntry) *chunker.Partial {
+func (k *sink) partialOf(e *sinkEntry) *dest.Partial {
 	p := &k.Session.Terms
-	return &chunker.Partial{Source: e.Source, Hash: p.Hash, PieceBytes: p.PieceBytes, Recheck: p.Has(wire.FlagRecheck) || k.results.vouches()}
+	return &dest.Partial{Source: e.Source, Hash: p.Hash, PieceBytes: p.PieceBytes, Recheck: p.Has(wire.FlagRecheck) || k.results.vouches()}
 }
 
 // checkMark refuses a mark if the copy keeps nothing for a later one.
@@ -132,8 +133,8 @@ func (k *sink) findArrived(e *sinkEntry) {
 	if !k.openFiles.takeSpare() {
 		return
 	}
-	var arrived *chunker.Arrived
-	t, err := retryOnEMFILE(k.stop, func() (t *chunker.Temp, err error) {
+	var arrived *dest.Arrived
+	t, err := retryOnEMFILE(k.stop, func() (t *dest.Temp, err error) {
 		t, arrived, err = k.store.Resume(&e.Entry, e.attrs, k.partialOf(e))
 		return t, err
 	})
@@ -152,7 +153,7 @@ func (k *sink) findArrived(e *sinkEntry) {
 // watch makes slow work in the store, such as reading back a large file, count as progress at both
 // ends, and end with the session.
 func (k *sink) watch() {
-	k.store.Watch(chunker.Watch{Stop: k.stop, Step: k.lookedAt()})
+	k.store.Watch(dest.Watch{Stop: k.stop, Step: k.lookedAt()})
 }
 
 // lookedAt returns a function that counts progress in the store at both ends. Any number of
@@ -213,12 +214,12 @@ func (k *sink) noteVerified(e *sinkEntry, x *wire.Extent) {
 	first := uint64(x.Off / p.PieceBytes)
 	if x.Flags&wire.ExtHole != 0 {
 		for _, r := range appendHole(nil, x, e.Size, p) {
-			e.temp.Verified(first, chunker.PieceRun{Digest: r.digest, Pieces: r.n, Hole: true})
+			e.temp.Verified(first, dest.PieceRun{Digest: r.digest, Pieces: r.n, Hole: true})
 			first += r.n
 		}
 		return
 	}
-	e.temp.Verified(first, chunker.PieceRun{Digest: x.Digest, Pieces: 1})
+	e.temp.Verified(first, dest.PieceRun{Digest: x.Digest, Pieces: 1})
 	if k.unmarked.Add(x.Length) >= markBytes {
 		select {
 		case k.mark <- struct{}{}:
@@ -228,7 +229,7 @@ func (k *sink) noteVerified(e *sinkEntry, x *wire.Extent) {
 }
 
 // A mark is written after so many bytes, or so long after the last one; near the end of a file
-// every second one may be left out (chunker.Temp.Mark). What has arrived after the last mark must
+// every second one may be left out (dest.Temp.Mark). What has arrived after the last mark must
 // be read back before it counts, and after a reboot it must be sent again.
 //
 // Ext4 and XFS complete no direct write of a file while they sync it. So after a mark no other is
@@ -268,7 +269,7 @@ func (k *sink) markPartials(ctx context.Context) error {
 				break
 			}
 			switch err := k.markPartial(e); {
-			case errors.Is(err, chunker.ErrNoSpace):
+			case errors.Is(err, fileset.ErrNoSpace):
 				return err // a server may report only then that it is full
 			case err != nil:
 				k.failEntry(e, Failed, err)

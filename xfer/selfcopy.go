@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 
 	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/internal/fsys"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/flow"
@@ -38,7 +39,7 @@ func (h hostMark) of(dir manifest.Inode) wire.PlaceMark {
 }
 
 // intoOf is where a sink's copy goes. It is nil if this host cannot determine it.
-func intoOf(id [16]byte, store *chunker.Sink) *wire.IntoPlace {
+func intoOf(id [16]byte, store *dest.Sink) *wire.IntoPlace {
 	host := markHost(id)
 	if host == nil {
 		return nil

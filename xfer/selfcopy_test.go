@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/internal/audit"
 	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
@@ -97,7 +97,7 @@ func TestPullSparesItsManifest(t *testing.T) {
 	}
 	for _, to := range []string{"tree", "tree/x"} {
 		write(t, filepath.Join(dst, "tree/x"), []byte("old"))
-		if sum, err = pull("tree/x", to, "src/x"); !errors.Is(err, chunker.ErrSpared) {
+		if sum, err = pull("tree/x", to, "src/x"); !errors.Is(err, dest.ErrSpared) {
 			t.Errorf("to %s: %v, %+v", to, err, sum)
 		}
 		if text, err := os.ReadFile(filepath.Join(dst, "tree/x")); err != nil || string(text) != "old" {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/internal/fileset"
 	"gdrcp/internal/fsys"
 	"gdrcp/rdma"
@@ -154,7 +155,7 @@ func (v *service) begin(s *flow.Session, h *wire.Hello, a keyScope, root *served
 	if a.ReadOnly {
 		return fmt.Errorf("%w: %s is read-only", fs.ErrPermission, a.whoIsReadOnly())
 	}
-	o := chunker.SinkOptions{Dest: h.Paths[0], MustBeDir: h.Terms.Flags&wire.FlagMustBeDir != 0, MustBeFile: h.Terms.Flags&wire.FlagStream != 0, PartialDir: h.Terms.PartialDir}
+	o := dest.Options{Dest: h.Paths[0], MustBeDir: h.Terms.Flags&wire.FlagMustBeDir != 0, MustBeFile: h.Terms.Flags&wire.FlagStream != 0, PartialDir: h.Terms.PartialDir}
 	if root != nil {
 		o.Root = root.Root
 	}
@@ -176,14 +177,14 @@ func (v *service) begin(s *flow.Session, h *wire.Hello, a keyScope, root *served
 func (v *service) isRootOf(h *wire.Hello) bool { return v.root != "" && v.root == h.Root }
 
 // openStore opens a sink's store according to the terms. Its tally gets the time of syncs.
-func openStore(p *wire.Terms, o chunker.SinkOptions, tally *Tally) (*chunker.Sink, error) {
+func openStore(p *wire.Terms, o dest.Options, tally *Tally) (*dest.Sink, error) {
 	o.Synced = tally.AddSync
 	o.Itself, o.Keep, o.NoFsync = p.Has(wire.FlagItself), keepOf(p.Flags), p.Has(wire.FlagNoFsync)
 	o.IO, o.RequireAttributes, o.OnlyLooks = p.IO, p.Has(wire.FlagRequireAttributes), p.Has(wire.FlagDryRun)
 	if p.Has(wire.FlagWhole) {
-		o.Whole = &chunker.Whole{ID: p.Stage, OnlyCheck: p.Has(wire.FlagDryRun), Force: p.Has(wire.FlagForceReplace)}
+		o.Whole = &dest.Whole{ID: p.Stage, OnlyCheck: p.Has(wire.FlagDryRun), Force: p.Has(wire.FlagForceReplace)}
 	}
-	store, err := chunker.OpenSink(o)
+	store, err := dest.Open(o)
 	if err != nil {
 		return nil, asUnsupported(err)
 	}
@@ -194,7 +195,7 @@ func openStore(p *wire.Terms, o chunker.SinkOptions, tally *Tally) (*chunker.Sin
 }
 
 // checkSpecial refuses what cannot be done with a device or fifo as the destination.
-func checkSpecial(p *wire.Terms, to *chunker.Special) error {
+func checkSpecial(p *wire.Terms, to *dest.Special) error {
 	switch {
 	case to == nil:
 		return nil
@@ -210,7 +211,7 @@ func checkSpecial(p *wire.Terms, to *chunker.Special) error {
 
 // asUnsupported turns an error about a missing feature of the file system into ErrUnsupported.
 func asUnsupported(err error) error {
-	if errors.Is(err, chunker.ErrNoExchange) {
+	if errors.Is(err, dest.ErrNoExchange) {
 		return fmt.Errorf("%w: %w", rdma.ErrUnsupported, err)
 	}
 	return err

@@ -8,7 +8,8 @@ import (
 	"fmt"
 	"time"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
+	"gdrcp/internal/fileset"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -20,7 +21,7 @@ const gatherTime = time.Millisecond
 // batch is synced are the next batch.
 func (k *sink) publish(ctx context.Context) error {
 	batch := make([]*sinkEntry, 0, maxBatch)
-	temps := make([]*chunker.Temp, 0, maxBatch)
+	temps := make([]*dest.Temp, 0, maxBatch)
 	for {
 		batch, temps = k.gather(ctx, batch[:0]), temps[:0]
 		// An interrupted copy publishes nothing more.
@@ -125,7 +126,7 @@ func (k *sink) published(e *sinkEntry, err error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.at = e.temp.Published()
-	broken := err != nil && e.temp.IsHalfWritten() && !errors.Is(err, chunker.ErrChanged)
+	broken := err != nil && e.temp.IsHalfWritten() && !errors.Is(err, fileset.ErrChanged)
 	e.temp, e.hasToken = nil, false
 	e.over = true
 	k.openFiles.published()
@@ -137,7 +138,7 @@ func (k *sink) published(e *sinkEntry, err error) error {
 	if broken {
 		e.problem.Text += "; " + errHalfWritten.Error()
 	}
-	if errors.Is(err, chunker.ErrNoSpace) {
+	if errors.Is(err, fileset.ErrNoSpace) {
 		return err
 	}
 	return nil
@@ -220,7 +221,7 @@ func (k *sink) finishPlace() error {
 // isServed checks that the served directory is still at its path.
 func (k *sink) isServed() error {
 	if k.served != nil && k.served.HasMoved() {
-		return fmt.Errorf("the served directory: %w", chunker.ErrMoved)
+		return fmt.Errorf("the served directory: %w", dest.ErrMoved)
 	}
 	return nil
 }

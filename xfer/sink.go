@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
+	"gdrcp/internal/fsys"
 	"gdrcp/internal/printable"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/flow"
@@ -20,7 +21,7 @@ import (
 type sink struct {
 	Session  *flow.Session
 	receiver *flow.Receiver
-	store    *chunker.Sink
+	store    *dest.Sink
 	tally    *Tally
 	results  *copyResults
 	ledger   *ledger
@@ -73,9 +74,9 @@ const (
 	maxOpenFiles = 2 * maxBatch
 )
 
-func openFilesLimit() int { return chunker.ShareOfFiles(4, 64, maxOpenFiles) }
+func openFilesLimit() int { return fsys.ShareOfFiles(4, 64, maxOpenFiles) }
 
-func newSink(s *flow.Session, store *chunker.Sink, tally *Tally, acct *copyResults) *sink {
+func newSink(s *flow.Session, store *dest.Sink, tally *Tally, acct *copyResults) *sink {
 	k := &sink{
 		Session: s, receiver: flow.NewReceiver(s), store: store, tally: tally, results: acct,
 		finished: make(chan *sinkEntry, maxOpenFiles), openFiles: newFileTokens(openFilesLimit()), turns: flow.NewTurns(),

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
 )
@@ -20,7 +21,7 @@ type room struct {
 
 // rooms are the file systems that files are expected on. A destination has more than one if others
 // are mounted below it. Only the goroutine that receives entries uses it.
-type rooms map[*chunker.FileSystem]*room
+type rooms map[*dest.FileSystem]*room
 
 // write records that bytes are about to be written, and, with a negative number, that they have
 // been counted. It does nothing for a file that is not expected.
@@ -54,7 +55,7 @@ func (k *sink) expect(e *sinkEntry) error {
 	}
 	e.room = r
 	if r.needed.Add(e.AllocBytes-min(e.stored, e.AllocBytes)) < 0 {
-		return fmt.Errorf("%w %v: the announced sizes overflow", chunker.ErrNoSpace, fs)
+		return fmt.Errorf("%w %v: the announced sizes overflow", fileset.ErrNoSpace, fs)
 	}
 	return nil
 }
@@ -80,7 +81,7 @@ func (k *sink) checkRoom(ctx context.Context) error {
 			continue
 		}
 		if least := k.leastNeeded(r, needed, most); least > most {
-			return fmt.Errorf("%w %v: %d bytes needed, %d free", chunker.ErrNoSpace, fs, least, most)
+			return fmt.Errorf("%w %v: %d bytes needed, %d free", fileset.ErrNoSpace, fs, least, most)
 		}
 		if r.warned {
 			continue

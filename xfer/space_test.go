@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
@@ -18,7 +19,7 @@ import (
 // roomSink returns a client's sink that will receive files, and the warnings to its user.
 func roomSink(t *testing.T, dir string) (k *sink, warned *[]string) {
 	t.Helper()
-	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: dir})
+	store, err := dest.Open(dest.Options{Dest: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,7 @@ func TestRoomForWhatIsBeingWritten(t *testing.T) {
 	}
 	const piece = 1 << 40 // more than others write meanwhile
 	r := k.announce(t, "x", free+piece, false).room
-	if err := k.checkRoom(t.Context()); !errors.Is(err, chunker.ErrNoSpace) {
+	if err := k.checkRoom(t.Context()); !errors.Is(err, fileset.ErrNoSpace) {
 		t.Errorf("more than there is: %v", err)
 	}
 	r.write(2 * piece)
@@ -62,7 +63,7 @@ func TestRoomForWhatIsBeingWritten(t *testing.T) {
 		t.Errorf("while it is being written: %v", err)
 	}
 	r.write(-2 * piece)
-	if err := k.checkRoom(t.Context()); !errors.Is(err, chunker.ErrNoSpace) {
+	if err := k.checkRoom(t.Context()); !errors.Is(err, fileset.ErrNoSpace) {
 		t.Errorf("after it was: %v", err)
 	}
 	k.Session.Terms.Flags |= wire.FlagNoSpaceCheck
@@ -108,7 +109,7 @@ func TestShortage(t *testing.T) {
 				k.announce(t, name, size, strings.HasPrefix(name, "sparse"))
 			}
 			for range 2 {
-				if err := k.checkRoom(t.Context()); errors.Is(err, chunker.ErrNoSpace) != c.refused || !c.refused && err != nil {
+				if err := k.checkRoom(t.Context()); errors.Is(err, fileset.ErrNoSpace) != c.refused || !c.refused && err != nil {
 					t.Errorf("refused: %v", err)
 				}
 			}

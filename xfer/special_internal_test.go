@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/internal/fileset"
 	"gdrcp/xfer/internal/wire"
 )
@@ -19,7 +19,7 @@ func TestSpecialOnceOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for flags, want := range map[uint64]string{0: "", wire.FlagItself: "start the copy anew", wire.FlagReadBack: "--verify-written"} {
-		store, err := openStore(&wire.Terms{Flags: flags}, chunker.SinkOptions{Dest: path}, &Tally{})
+		store, err := openStore(&wire.Terms{Flags: flags}, dest.Options{Dest: path}, &Tally{})
 		if want == "" {
 			if err != nil {
 				t.Fatal(err)
@@ -29,7 +29,7 @@ func TestSpecialOnceOnly(t *testing.T) {
 			t.Errorf("with flags %#x: %v", flags, err)
 		}
 	}
-	if _, err := openStore(&wire.Terms{IO: fileset.IODirect}, chunker.SinkOptions{Dest: path}, &Tally{}); err == nil {
+	if _, err := openStore(&wire.Terms{IO: fileset.IODirect}, dest.Options{Dest: path}, &Tally{}); err == nil {
 		t.Error("--io direct is accepted")
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/flow"
@@ -162,7 +163,7 @@ func (e *sinkEntry) endStreamLocked(x *wire.Extent, p *wire.Terms) error {
 }
 
 // setSize sets the final size of a stream's file.
-func (e *sinkEntry) setSize(t *chunker.Temp) {
+func (e *sinkEntry) setSize(t *dest.Temp) {
 	if e.Stream {
 		t.SetSize(e.Size)
 	}

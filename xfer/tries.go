@@ -5,7 +5,7 @@ import (
 	"hash/maphash"
 	"time"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/fault"
@@ -161,7 +161,7 @@ func (t *Tries) startAfresh(h *wire.Hello, o *Options, remote bool) {
 
 // stands records that both ends have agreed, and the destination of the first attempt. store is
 // this end's, or nil.
-func (t *Tries) stands(s *flow.Session, store *chunker.Sink) {
+func (t *Tries) stands(s *flow.Session, store *dest.Sink) {
 	if t == nil {
 		return
 	}

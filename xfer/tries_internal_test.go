@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/trust"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
@@ -30,7 +30,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		{&RemoteError{Class: ClassStopped, Text: "the server is stopping"}, true, true},
 		{&RemoteError{Class: ClassError, Text: "the key is not valid any more"}, false, false},
 		{&RemoteError{Class: ClassIntegrity}, false, false},
-		{errors.Join(lost, chunker.ErrNoSpace), false, false},
+		{errors.Join(lost, fileset.ErrNoSpace), false, false},
 		{errors.Join(lost, ErrIntegrity), false, false},
 		{&fault.LostError{Peer: "peer", Err: link.ErrForged}, true, true},
 		{&fault.LostError{Peer: "peer", Err: rdma.ErrAccess}, true, true}, // the kernel of a process that was killed ends its regions first

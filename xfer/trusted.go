@@ -7,7 +7,7 @@ import (
 	"io"
 	"sync/atomic"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
 )
@@ -16,7 +16,7 @@ import (
 // manifest that was made of them here, and does not read them, as long as a file's inode, size and
 // times match the manifest. Such a file is kept, and does not count as verified. A file in which
 // anything differs is copied from the existing file, and that copy is read as a whole before it
-// gets its name (chunker.Basis.Copy).
+// gets its name (dest.Basis.Copy).
 
 // maxKnownBytes bounds the digests of files that are announced and have not ended. A file
 // for which there is no room is read.
@@ -40,7 +40,7 @@ type knownFile struct {
 }
 
 // isOf reports whether a file is the one that the manifest was made of, in that state.
-func (f *knownFile) isOf(s chunker.Stamp) bool {
+func (f *knownFile) isOf(s fileset.Stamp) bool {
 	return s.Ino == f.id.Ino && s.CtimeNs == f.id.CtimeNs && s.MtimeNs == f.mtimeNs && s.Size == f.size
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/internal/fileset"
 	"gdrcp/internal/fusetest"
 	"gdrcp/rdma/rdmatest"
@@ -105,7 +105,7 @@ func testUnkept(t *testing.T, push, required bool) {
 		}
 		return
 	}
-	want := xfer.Unkept{Attribute: fileset.AttributeTime, Dir: ".", Entries: 2, First: "a", Reason: chunker.ErrTime.Error(), AtLeast: true}
+	want := xfer.Unkept{Attribute: fileset.AttributeTime, Dir: ".", Entries: 2, First: "a", Reason: dest.ErrTime.Error(), AtLeast: true}
 	if len(sum.Unkept) == 1 && sum.Unkept[0].Entries == 3 {
 		want.Entries = 3 // the first attempt was cut off when it had made z, too
 	}

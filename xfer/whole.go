@@ -7,12 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/xfer/internal/wire"
 )
 
 // A copy with wire.FlagWhole makes a tree next to the destination, in a staging directory
-// (chunker/stage.go). When all entries have ended well, everything is on the disk, and the roots of
+// (chunker/dest/stage.go). When all entries have ended well, everything is on the disk, and the roots of
 // both ends agree, the sink gives the tree its name in one step, and then reports that to the
 // source with its roots.
 
@@ -136,7 +136,7 @@ func (a *copyResults) withhold() {
 // keepsInTree returns why an entry's file need not be sent to a tree that appears as a whole: an
 // earlier copy left it there, or the existing tree has the same file, which then both have. No such
 // file may be changed, so all metadata must be right. same is as in keeps.
-func (k *sink) keepsInTree(e *sinkEntry) (why string, same *chunker.Standing) {
+func (k *sink) keepsInTree(e *sinkEntry) (why string, same *dest.Standing) {
 	now, err := k.store.Look(e.Path)
 	if err != nil || e.isLink() {
 		return "", nil
@@ -146,7 +146,7 @@ func (k *sink) keepsInTree(e *sinkEntry) (why string, same *chunker.Standing) {
 			return why, &now
 		}
 	}
-	reused := k.store.Reuse(&e.Entry, e.attrs, func(old *chunker.Standing) bool {
+	reused := k.store.Reuse(&e.Entry, e.attrs, func(old *dest.Standing) bool {
 		why = k.passes(e, old)
 		return why != ""
 	}, e.Names.Several)
@@ -161,7 +161,7 @@ func (k *sink) keepsInTree(e *sinkEntry) (why string, same *chunker.Standing) {
 
 // keepsSettled reports whether a later attempt can rely on what an earlier one has settled. In a
 // staging directory only times distinguish such a file from one of an older copy.
-func keepsSettled(p *wire.Terms, store *chunker.Sink) bool {
+func keepsSettled(p *wire.Terms, store *dest.Sink) bool {
 	return store.GoesOn() && (!p.Has(wire.FlagWhole) || p.Has(wire.FlagTimes))
 }
 
@@ -185,7 +185,7 @@ func (k *sink) stillHas(e *sinkEntry) bool {
 func (k *sink) beginWhole(ctx context.Context) {
 	d := &deletion{sink: k, ctx: ctx, whole: true, sent: time.Now()}
 	if k.store.IsAdopted() {
-		k.store.AllowDelete(chunker.DeleteRules{
+		k.store.AllowDelete(dest.DeleteRules{
 			StaysOn: true, Most: -1, Stop: ctx.Done(), Told: d.removedStale, Looked: k.lookedAt(), Unsure: k.results.isUnlisted,
 		})
 		d.surplus = k.store.Surplus()
@@ -217,8 +217,8 @@ func (d *deletion) mayReplace() (may bool, err error) {
 	if most < 0 {
 		return true, nil
 	}
-	err = d.replaced.List(func(r chunker.Removal) {
-		if !errors.Is(r.Err, chunker.ErrNotEmpty) {
+	err = d.replaced.List(func(r dest.Removal) {
+		if !errors.Is(r.Err, dest.ErrNotEmpty) {
 			lost++
 			unknown = unknown || r.Err != nil
 		}
@@ -257,7 +257,7 @@ func (d *deletion) removeStale() error {
 
 // removedStale records the outcome of an entry that an earlier copy left. The source need not know
 // of it, unless it still exists: then the tree differs from the source's.
-func (d *deletion) removedStale(r chunker.Removal) {
+func (d *deletion) removedStale(r dest.Removal) {
 	if r.Err == nil {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
@@ -121,7 +122,7 @@ func (k *sink) giveXattrs(e *sinkEntry) error {
 		return fmt.Errorf("%w: %q: %w", ErrProtocol, e.Path, err)
 	}
 	if e.attrs == nil {
-		e.attrs = &chunker.Attributes{UID: -1, GID: -1}
+		e.attrs = &dest.Attributes{UID: -1, GID: -1}
 	}
 	e.attrs.Xattrs, e.xattrBytes = x.bytes, x.total
 	if err := k.takeACLs(e.attrs); err != nil {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 )
 
@@ -22,7 +22,7 @@ func TestIdentitiesOfSettledFiles(t *testing.T) {
 		}
 		w.WithIdentities()
 		m := &maker{out: w, sum: &Summary{Header: h}}
-		it := &item{foundNs: foundNs, stamp: chunker.Stamp{Ino: 77, CtimeNs: 1000}}
+		it := &item{foundNs: foundNs, stamp: fileset.Stamp{Ino: 77, CtimeNs: 1000}}
 		it.entry = manifest.Entry{Type: manifest.File, Path: "f", Size: 1, Root: manifest.XXH3.Piece([]byte("x"), 0, h.PieceBytes, true)}
 		if err := m.end(it); err != nil {
 			t.Fatal(err)

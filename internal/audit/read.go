@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/filter"
 	"gdrcp/manifest"
 
@@ -50,7 +51,7 @@ type item struct {
 	entry manifest.Entry
 	// name is the entry's path in the tree, if that differs.
 	name    string
-	stamp   chunker.Stamp
+	stamp   fileset.Stamp
 	dir     manifest.Inode // of the directory that contains its name
 	foundNs int64          // when the walk found it, in nanoseconds since 1970
 	sparse  bool
@@ -260,9 +261,9 @@ func (t *treeReader) takeOne(to taker, it *item, p *piece) error {
 type changedError struct{ path string }
 
 func (e *changedError) Error() string {
-	return "read " + strconv.Quote(e.path) + ": " + chunker.ErrChanged.Error()
+	return "read " + strconv.Quote(e.path) + ": " + fileset.ErrChanged.Error()
 }
-func (e *changedError) Unwrap() error { return chunker.ErrChanged }
+func (e *changedError) Unwrap() error { return fileset.ErrChanged }
 
 // open opens a file, and checks that it is the one found by the walk.
 func (t *treeReader) open(ctx context.Context, it *item) (*chunker.File, error) {

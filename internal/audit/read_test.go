@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/fusetest"
 	"gdrcp/manifest"
 
@@ -190,7 +190,7 @@ func TestFileThatChangesDuringAnAudit(t *testing.T) {
 		if err = errors.Join(err, tr.tree.Close()); err != nil {
 			t.Fatal(err)
 		}
-		if len(found) != 1 || found[0].Kind != Unreadable || !strings.Contains(found[0].Text, chunker.ErrChanged.Error()) || sum.Files != 0 {
+		if len(found) != 1 || found[0].Kind != Unreadable || !strings.Contains(found[0].Text, fileset.ErrChanged.Error()) || sum.Files != 0 {
 			t.Errorf("%s: found %+v, summary %+v", name, found, sum)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/internal/cli/args"
 
 	"github.com/urfave/cli/v2"
@@ -32,7 +32,7 @@ func (p *program) clean(ctx context.Context, dirs []string, verbose bool) error 
 	var files, bytes int64
 	var errs []error
 	for _, dir := range dirs {
-		errs = append(errs, chunker.Clean(ctx, dir, func(path string, nFiles, nBytes int64) {
+		errs = append(errs, dest.Clean(ctx, dir, func(path string, nFiles, nBytes int64) {
 			files += nFiles
 			bytes += nBytes
 			if verbose {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/internal/cli/args"
 	"gdrcp/internal/printable"
 	"gdrcp/internal/trust"
@@ -33,7 +33,7 @@ type copyRun struct {
 	stats                bool // print statistics at the end
 	noOps                rsyncNoOps
 
-	stream         *chunker.Pipe // the local end's, if SRC or DST is -
+	stream         *dest.Pipe // the local end's, if SRC or DST is -
 	console        *console
 	events         *events // nil without --json
 	retries        int

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"syscall"
 
-	"gdrcp/chunker"
 	"gdrcp/gpu"
 	"gdrcp/internal/cli/args"
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/printable"
 	"gdrcp/internal/trust"
 	"gdrcp/manifest"
@@ -230,8 +230,8 @@ func hintOf(err error) string {
 // class for that, so their text decides.
 func isNoSpace(err error) bool {
 	var said *xfer.RemoteError
-	return errors.Is(err, chunker.ErrNoSpace) || errors.As(err, &said) && said.Class == xfer.ClassError &&
-		(strings.Contains(said.Text, chunker.ErrNoSpace.Error()) || strings.Contains(said.Text, syscall.EDQUOT.Error()))
+	return errors.Is(err, fileset.ErrNoSpace) || errors.As(err, &said) && said.Class == xfer.ClassError &&
+		(strings.Contains(said.Text, fileset.ErrNoSpace.Error()) || strings.Contains(said.Text, syscall.EDQUOT.Error()))
 }
 
 func hintOfRejection(code rdma.RejectCode) string {

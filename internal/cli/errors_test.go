@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"testing"
 
-	"gdrcp/chunker"
 	"gdrcp/internal/cli/args"
+	"gdrcp/internal/fileset"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/xfer"
@@ -76,8 +76,8 @@ func TestExplain(t *testing.T) {
 		{err: &resumableError{errors.New("lost"), "that", true}, want: failure{"lost", "run that: it goes on where this copy was cut off", exitError}},
 		{err: &resumableError{errors.New("lost"), "that", false}, want: failure{"lost", "run that: it copies to where this copy did", exitError}},
 		{
-			err:  &resumableError{chunker.ErrNoSpace, "that", true},
-			want: failure{chunker.ErrNoSpace.Error(), "make room at the destination and run that: it goes on where this copy was cut off", exitError},
+			err:  &resumableError{fileset.ErrNoSpace, "that", true},
+			want: failure{fileset.ErrNoSpace.Error(), "make room at the destination and run that: it goes on where this copy was cut off", exitError},
 		},
 		{err: &hintedError{errors.New("no"), "yes"}, want: failure{"no", "yes", exitError}},
 	} {
@@ -90,7 +90,7 @@ func TestExplain(t *testing.T) {
 // An error that has a hint has exactly one.
 func TestHints(t *testing.T) {
 	for _, err := range []error{
-		rdma.ErrLockedMemory, rdma.ErrNotGdrcp, xfer.ErrPeerSilent, chunker.ErrNoSpace, syscall.EADDRINUSE, syscall.ECONNREFUSED, context.DeadlineExceeded,
+		rdma.ErrLockedMemory, rdma.ErrNotGdrcp, xfer.ErrPeerSilent, fileset.ErrNoSpace, syscall.EADDRINUSE, syscall.ECONNREFUSED, context.DeadlineExceeded,
 		&rdma.RejectedError{Code: rdma.RejectResources},
 	} {
 		f := explain(fmt.Errorf("do this: %w", err), false)

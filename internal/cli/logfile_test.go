@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 )
 
 // logLine matches the beginning of each line of a log.
@@ -195,7 +195,7 @@ func TestLogNamesFullPaths(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer out.Close()
-			p.output = func() (*chunker.Pipe, error) { return chunker.NewOutput(int(out.Fd()), "standard output") }
+			p.output = func() (*dest.Pipe, error) { return dest.NewOutput(int(out.Fd()), "standard output") }
 		}
 		args = append([]string{"gdrcp", "--log-file", log}, args...)
 		if strings.Contains(c.args, "h:") {

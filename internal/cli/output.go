@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/internal/inherited"
 )
 
@@ -205,7 +205,7 @@ func (o *output) finish() error {
 	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
 		return nil
 	}
-	return o.failed(chunker.FinishFile(f))
+	return o.failed(dest.FinishFile(f))
 }
 
 // writeError returns the first error of writing, or nil.

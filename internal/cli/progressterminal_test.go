@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/rdma/rdmatest"
 
 	"golang.org/x/sys/unix"
@@ -227,7 +227,7 @@ func TestProgressOfAStream(t *testing.T) {
 	}()
 	p, _, _ := newProgram()
 	p.stderr = tty
-	p.input = func() (*chunker.Pipe, error) { return chunker.NewInput(int(r.Fd()), "standard input") }
+	p.input = func() (*dest.Pipe, error) { return dest.NewInput(int(r.Fd()), "standard input") }
 	if code := p.run(t.Context(), []string{"gdrcp", "--chunk-size=1M", "-", s.url("stream")}); code != exitOK {
 		t.Errorf("exit code %d", code)
 	}

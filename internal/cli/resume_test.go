@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
 )
@@ -130,7 +130,7 @@ func TestHintBeforeAnythingHasArrived(t *testing.T) {
 		{"interrupted in DST", context.Canceled, inDST, ""},
 		{"interrupted before that", context.Canceled, nil, ""},
 		{"refused", &fs.PathError{Op: "write to", Path: "new", Err: fs.ErrPermission}, becomesDST, ""},
-		{"without room", chunker.ErrNoSpace, becomesDST, ""},
+		{"without room", fileset.ErrNoSpace, becomesDST, ""},
 	} {
 		run := &copyRun{program: &program{}, tally: &xfer.Tally{}}
 		run.place.Store(c.place)

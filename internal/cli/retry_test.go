@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
@@ -74,7 +74,7 @@ func TestOtherWaysAreNoRetries(t *testing.T) {
 			if err = errors.Join(err, fill.Close()); err != nil {
 				t.Fatal(err)
 			}
-			p.input = func() (*chunker.Pipe, error) { return chunker.NewInput(int(in.Fd()), "standard input") }
+			p.input = func() (*dest.Pipe, error) { return dest.NewInput(int(in.Fd()), "standard input") }
 			dst := s.url("file")
 			if c.args[0] == "-r" {
 				dst = s.url("")

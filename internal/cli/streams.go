@@ -6,7 +6,7 @@ import (
 	"io"
 	"slices"
 
-	"gdrcp/chunker"
+	"gdrcp/chunker/dest"
 	"gdrcp/internal/cli/args"
 	"gdrcp/internal/inherited"
 	"gdrcp/internal/pattern"
@@ -17,22 +17,22 @@ import (
 const streamName = "-"
 
 // stream opens standard input or output when it is needed.
-type stream func() (*chunker.Pipe, error)
+type stream func() (*dest.Pipe, error)
 
 const inputName, outputName = "standard input", "standard output"
 
-func standardInput() (*chunker.Pipe, error) {
+func standardInput() (*dest.Pipe, error) {
 	if err := checkInherited(0, inputName, "</dev/null"); err != nil {
 		return nil, err
 	}
-	return chunker.NewInput(0, inputName)
+	return dest.NewInput(0, inputName)
 }
 
-func standardOutput() (*chunker.Pipe, error) {
+func standardOutput() (*dest.Pipe, error) {
 	if err := checkInherited(1, outputName, ">/dev/null"); err != nil {
 		return nil, err
 	}
-	return chunker.NewOutput(1, outputName)
+	return dest.NewOutput(1, outputName)
 }
 
 // checkInherited refuses a stream that the program was started without. Go's runtime
@@ -115,8 +115,8 @@ func (c *copyRun) openStream(p *plan) (err error) {
 	if p.push {
 		open = c.input
 	} else if p.descriptor > 1 {
-		open = func() (*chunker.Pipe, error) {
-			return chunker.NewOutput(p.descriptor, fmt.Sprintf("descriptor %d", p.descriptor))
+		open = func() (*dest.Pipe, error) {
+			return dest.NewOutput(p.descriptor, fmt.Sprintf("descriptor %d", p.descriptor))
 		}
 	}
 	c.stream, err = open()

@@ -1,8 +1,11 @@
 package fileset
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 )
 
 // IOMode is how the bytes of a file are read from and written to the disk.
@@ -51,3 +54,20 @@ func (b *IOBytes) Add(r IOMode, n int) { b.bytes[r].Add(int64(n)) }
 
 // Of returns the number of bytes that used a mode.
 func (b *IOBytes) Of(r IOMode) int64 { return b.bytes[r].Load() }
+
+// ErrNoIOMode says that a file system does not have the mode that was asked for.
+var ErrNoIOMode = errors.New("the file system does not do this")
+
+// NoIOMode is the error of a file whose file system does not have a mode that was forced.
+func NoIOMode(op, path string, m IOMode, why error) error {
+	return &OpError{Op: op, Path: path, Kind: ErrNoIOMode, Err: fmt.Errorf("%v I/O: %w", m, why)}
+}
+
+// ErrInMemory is why a file system in memory has no mode past the page cache.
+var ErrInMemory = errors.New("it is in memory")
+
+// LacksIOMode reports whether an error says that the file system does not have a mode: not
+// that this file or this disk has a problem.
+func LacksIOMode(err error) bool {
+	return err == ErrInMemory || err == unix.EINVAL || err == unix.EOPNOTSUPP || err == unix.ENOSYS
+}

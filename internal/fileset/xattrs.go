@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/fsys"
 )
 
 // Bounds of extended attributes. Those of one name and one value are Linux's
@@ -92,4 +96,56 @@ func (x Xattrs) Value(name string) (value []byte, ok bool) {
 		}
 	}
 	return nil, false
+}
+
+// IsSystemXattr reports whether an attribute is in the system namespace, or has what one
+// there has. Those are ACLs and the like, whose meaning is not in their bytes alone
+// (rsync's -X leaves them out too). To root, XFS lists the ACLs a second time, by names
+// of its own (SGI_ACL_FILE and SGI_ACL_DEFAULT, fs/xfs/libxfs/xfs_da_format.h). The mark of a
+// tree is of one directory alone.
+func IsSystemXattr(name string) bool {
+	switch name {
+	case "trusted.SGI_ACL_FILE", "trusted.SGI_ACL_DEFAULT", TreeMark:
+		return true
+	}
+	return strings.HasPrefix(name, "system.")
+}
+
+// IsUserXattr reports whether an attribute is in the user namespace.
+func IsUserXattr(name string) bool { return strings.HasPrefix(name, "user.") }
+
+// ReadXattrs encodes the attributes of all namespaces except the system namespace, and except
+// XFS's own names of ACLs. With userOnly it encodes only those of the user namespace.
+func ReadXattrs(c *fsys.XattrCalls, userOnly bool) (x Xattrs, err error) {
+	return ReadXattrsThatCanBe(c, userOnly, func(_ string, err error) error { return err })
+}
+
+// ReadXattrsThatCanBe is ReadXattrs, but leaves out attributes that cannot be read or have no room,
+// unless lacks, which is called with each, returns an error.
+func ReadXattrsThatCanBe(c *fsys.XattrCalls, userOnly bool, lacks func(name string, err error) error) (x Xattrs, err error) {
+	names, err := c.Names()
+	if err != nil {
+		return nil, lacks(AttributeXattrs, err)
+	}
+	for _, name := range names {
+		if IsSystemXattr(name) || userOnly && !IsUserXattr(name) {
+			continue
+		}
+		value, err := fsys.Sized(func(to []byte) (int, error) { return c.Get(name, to) })
+		if errors.Is(err, unix.ENODATA) {
+			continue // gone meanwhile
+		}
+		was := len(x)
+		x = x.Append(name, value)
+		if err == nil && len(x) > MaxXattrsBytes {
+			err = fmt.Errorf("more than %d MiB of attributes", MaxXattrsBytes>>20)
+		}
+		if err != nil {
+			if err := lacks(name, err); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			x = x[:was]
+		}
+	}
+	return x, nil
 }

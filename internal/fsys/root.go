@@ -45,3 +45,22 @@ func RootErr(err error) error {
 	}
 	return ErrEscape
 }
+
+// ShareOfFiles is the number of files that the process may open (setrlimit(2)), divided
+// by parts, but within least and most.
+func ShareOfFiles(parts uint64, least, most int) int {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil || r.Cur/parts >= uint64(most) {
+		return most
+	}
+	return max(least, int(r.Cur/parts))
+}
+
+// OpenDirectory opens a directory. For anything else it returns ENOTDIR, and does not block
+// until somebody writes to a fifo: a name that ends in a slash must be a directory's (open(2)).
+func OpenDirectory(dir string) (*os.Root, error) {
+	if dir != "" {
+		dir += "/"
+	}
+	return os.OpenRoot(dir)
+}

@@ -1,6 +1,8 @@
 package fsys
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+)
 
 // WritesDirectly reports whether auto selects IODirect on a file system of this type
 // (statfs(2)). Ext4 and XFS execute aligned writes within a file's size concurrently;
@@ -93,3 +95,14 @@ const (
 	BcachefsMagic = 0xCA451A4E
 	ZFSMagic      = 0x2FC12FC1
 )
+
+// NumbersMayChange reports whether a type of file system (statfs(2)) may give a file's inode
+// number to another file. FUSE without use_ino, 9p and CIFS without serverino number what the
+// kernel knows at the moment, and forget a file that nobody has open.
+func NumbersMayChange(fsType uint32) bool {
+	switch fsType {
+	case unix.FUSE_SUPER_MAGIC, unix.V9FS_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC:
+		return true
+	}
+	return false
+}

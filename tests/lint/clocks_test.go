@@ -13,13 +13,13 @@ import (
 // times of files or to set those. A difference of two such readings is no duration:
 // somebody may set the clock between them.
 var wallClock = map[string]int{
-	"chunker/adopt.go":      1,
-	"chunker/clean.go":      2,
-	"chunker/otherhosts.go": 1,
-	"chunker/stage.go":      1,
-	"chunker/stamp.go":      1,
-	"internal/audit/cut.go": 1,
-	"xfer/input.go":         1,
+	"chunker/dest/adopt.go":      1,
+	"chunker/dest/clean.go":      2,
+	"chunker/dest/otherhosts.go": 1,
+	"chunker/dest/stage.go":      1,
+	"internal/fileset/stamp.go":  1,
+	"internal/audit/cut.go":      1,
+	"xfer/input.go":              1,
 }
 
 func TestDurationsAreByTheMonotonicClock(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"gdrcp/chunker"
+	"gdrcp/internal/fileset"
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
@@ -28,7 +28,7 @@ func IsFinal(err error) bool {
 		return true
 	}
 	for _, final := range []error{
-		ErrIntegrity, ErrUsage, ErrProtocol, ErrStalled, rdma.ErrUnsupported, rdma.ErrLockedMemory, rdma.ErrNoDevice, chunker.ErrNoSpace,
+		ErrIntegrity, ErrUsage, ErrProtocol, ErrStalled, rdma.ErrUnsupported, rdma.ErrLockedMemory, rdma.ErrNoDevice, fileset.ErrNoSpace,
 	} {
 		if errors.Is(err, final) {
 			return true

@@ -28,7 +28,7 @@ type Hello struct {
 	// Warnings: this end supports MsgWarning.
 	Warnings bool
 	// Root identifies the directory at the server: in a welcome that of this session, in
-	// the hello of a later attempt that of the previous attempt (chunker.Sink.RootID). It
+	// the hello of a later attempt that of the previous attempt (dest.Sink.RootID). It
 	// is empty if the sender does not know it.
 	Root string
 	// Replaced: this end knows that with FlagWhole a sink reports what is lost with the

@@ -48,7 +48,7 @@ type Terms struct {
 	// attempts, from those of others.
 	Stage fileset.StageID
 	// PartialDir is the directory in which the sink of a push keeps partial files, as
-	// chunker.SinkOptions.PartialDir. It is empty if they are next to their targets.
+	// dest.Options.PartialDir. It is empty if they are next to their targets.
 	PartialDir string
 }
 

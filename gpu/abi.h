@@ -1,9 +1,9 @@
 /*
- * The interface of libcuda.so.1 and libnvidia-ml.so.1, as far as this package
- * calls them. NVIDIA keeps it for the life of their soname: when a function's
- * arguments change, the new function gets a new name (_v2) and the old one
- * stays. So the package builds on a machine without the CUDA toolkit. The
- * values are those of cuda.h and nvml.h.
+ * The part of the interface of libcuda.so.1 and libnvidia-ml.so.1 that this
+ * package uses. NVIDIA keeps it stable for the life of their soname: when a
+ * function's arguments change, the new function gets a new name (_v2) and the
+ * old one remains. So the package builds on a machine without the CUDA toolkit.
+ * The values are those of cuda.h and nvml.h.
  */
 #ifndef GDRCP_GPU_ABI_H
 #define GDRCP_GPU_ABI_H

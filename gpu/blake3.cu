@@ -1,45 +1,45 @@
 /*
- * BLAKE3 of many pieces of memory at once. The same source is the GPU's kernels
- * (the script ptx makes blake3.ptx of it) and, compiled as C for the processor,
- * what the tests' fake driver runs (fakecuda/kernels.c).
+ * Computes BLAKE3 of many pieces of memory in parallel. The script ptx compiles
+ * this source to blake3.ptx for the GPU. Compiled as C for the processor, it is
+ * also what the tests' fake driver runs (fakecuda/kernels.c).
  *
  * A job is a subtree of some file's BLAKE3 tree, of any length: its leaves are
- * chunks of 1024 bytes, and a node over them is what pairing neighbours level
- * by level gives, the last one of an odd number passing up as it is. That is
+ * chunks of 1024 bytes, and the nodes over them result from pairing neighbours
+ * level by level; the last one of an odd number is passed up unchanged. That is
  * the tree of the BLAKE3 paper (section 2.1), in which the left side is full.
  *
- * The chunks of all jobs are numbered through. 128 in a row are a tile, which
- * one thread block hashes, a chunk to a thread: so a launch is as even for a
- * thousand small files as for one large one, and nothing is idle but in the
- * last tile. Where a tile holds several jobs, or begins within one, no node of
- * a tree needs to begin with it. The rule of both kernels is: a node whose
- * chunks lie in one tile is made by gdr_blake3_tiles, any other by
- * gdr_blake3_join, which is launched for the jobs that lie in several tiles.
- * What either makes of two nodes it puts where the left one was.
+ * The chunks of all jobs are numbered consecutively. 128 in a row form a tile,
+ * which one thread block hashes, one chunk per thread: so a launch is as
+ * balanced for a thousand small files as for one large one, and only the last
+ * tile has idle threads. If a tile has several jobs, or begins within one, no
+ * node of a tree need begin with it. A node whose chunks lie in one tile is
+ * computed by gdr_blake3_tiles, any other by gdr_blake3_join, which is launched
+ * for the jobs that extend over several tiles. The parent of two nodes is
+ * stored in the place of the left one.
  *
- * Expected speed, by arithmetic and not by measurement. A compression is 7
- * rounds of 8 mixes of 12 instructions, 672. With loads and moves ptxas 11.8
- * makes 726 of it for compute capability 9.0: 580 for the integer lanes, of
- * which a multiprocessor has 64 (CUDA C++ Programming Guide, throughput of
+ * Expected speed, calculated and not measured. A compression is 7 rounds of 8
+ * mixes of 12 instructions, 672. With loads and moves these become 726 in the
+ * output of ptxas 11.8 for compute capability 9.0: 580 for the integer lanes,
+ * of which a multiprocessor has 64 (CUDA C++ Programming Guide, throughput of
  * native arithmetic instructions), and the other adds and moves for the
  * multipliers beside them. That is 64*64/580 = 7 bytes a clock, and with 132
- * multiprocessors at 1.7 GHz 1.6 TB/s. Joining the chunks of a tile costs 8
- * warp-wide compressions beside the 64 of its leaves, an eighth more. It uses
- * 64 registers, so 8 blocks fit a multiprocessor. 64 MiB are 512 blocks, 4 to
- * each: one warp of each on every scheduler, with four independent mixes at any
- * time, which is enough to hide the latency of instructions. So they take some
- * 50 us, with two launches and one small copy less than 100: above 600 GB/s.
- * Memory (4.8 TB/s on an H200) is far from used up.
+ * multiprocessors at 1.7 GHz 1.6 TB/s. Joining the chunks of a tile takes 8
+ * warp-wide compressions in addition to the 64 of its leaves, an eighth more.
+ * It uses 64 registers, so 8 blocks fit a multiprocessor. 64 MiB are 512
+ * blocks, 4 to each: one warp of each on every scheduler, with four independent
+ * mixes at any time, which is enough to hide the latency of instructions. So
+ * they take some 50 us, with two launches and one small copy less than 100:
+ * above 600 GB/s. Memory bandwidth (4.8 TB/s on an H200) is far from exhausted.
  *
  * Each thread reads its own chunk, 64 bytes at a time, so the lanes of a warp
  * read 1 KiB apart. That takes every sector of 32 bytes once and whole, by four
- * loads of 16 bytes one behind the other: what a block holds of the first-level
- * cache meanwhile is 128 lines, 16 KiB. Even if the cache serves but one lane's
- * line a clock, it gives 16 bytes a clock, twice what the arithmetic takes.
- * Staging through shared memory would make the reads contiguous, for two
- * barriers and some 12 more instructions for each 64 bytes: that pays only
- * where memory is what bounds. Instead each thread loads its next block before
- * it compresses the one that it has.
+ * consecutive loads of 16 bytes: meanwhile a block occupies 128 lines of the
+ * first-level cache, 16 KiB. Even if the cache serves only one lane's line per
+ * clock, it delivers 16 bytes per clock, twice what the arithmetic consumes.
+ * Staging through shared memory would make the reads contiguous, at the cost of
+ * two barriers and some 12 more instructions for each 64 bytes: that pays off
+ * only if memory is the bottleneck. Instead each thread loads its next block
+ * before it compresses the current one.
  */
 
 #include "blake3.h"
@@ -63,9 +63,9 @@ FUNCTION uint32 chunks_of(const struct job *job)
 	return job->bytes ? (job->bytes + CHUNK_BYTES - 1) / CHUNK_BYTES : 1;
 }
 
-/* The next block of a chunk that has so many bytes left, at least one. It is
- * read whole, which is within the allocation (of which it is an aligned part),
- * and what lies behind the end made zero. */
+/* Loads the next block of a chunk that has left bytes left, at least one. The
+ * whole block is read, which is within the allocation because it is an aligned
+ * part of it, and the bytes after the end are set to zero. */
 FUNCTION struct block load(const struct block GLOBAL *data, uint32 left)
 {
 	struct block m;
@@ -136,13 +136,13 @@ FUNCTION uint32 find_job(const struct job *jobs, uint32 job_count, uint32 chunk)
 	return low;
 }
 
-/* What the threads of a block share. Entry t of the upper four is about chunk t
- * of the tile, and then about the node that begins with it. */
+/* The data that the threads of a block share. Entry t of the first four arrays
+ * is about chunk t of the tile, and later about the node that begins with it. */
 struct tile {
 	uint32 word[8][TILE_CHUNKS]; /* of the chaining value: neighbours in neighbouring banks */
 	uint32 job[TILE_CHUNKS];     /* number of the job */
 	uint32 index[TILE_CHUNKS];   /* of the chunk within its job */
-	uint32 chunks[TILE_CHUNKS];  /* of the job; 0 where there is no chunk */
+	uint32 chunks[TILE_CHUNKS];  /* of the job; 0 if there is no chunk */
 	uint32 left[TILE_CHUNKS / 2];      /* a level's pairs, by where they begin, in any order */
 	uint32 pairs[TILE_LEVELS];         /* how many */
 };
@@ -172,8 +172,8 @@ FUNCTION int begins_pair(const struct tile *tile, uint32 t, uint32 span)
 	       t + smaller(2 * span, chunks - index) <= TILE_CHUNKS;
 }
 
-/* The work of one block of gdr_blake3_tiles: the digests of jobs that lie in
- * the tile, and for the others the chaining values of the nodes that do. */
+/* The work of one block of gdr_blake3_tiles: the digests of jobs that lie
+ * within the tile, and for the others the chaining values of the nodes that do. */
 FUNCTION void hash_tile(uint32 number, const struct job *jobs, uint32 job_count, uint32 chunk_count,
 			struct cv *cvs, struct cv *digests, struct tile *tile)
 {
@@ -196,8 +196,8 @@ FUNCTION void hash_tile(uint32 number, const struct job *jobs, uint32 job_count,
 	for (uint32 level = 0; level < TILE_LEVELS; level++) {
 		const uint32 span = 1u << level;
 
-		/* Pairs begin anywhere: they are gathered, so that as few warps
-		 * as can be have any to work on. */
+		/* Pairs may begin anywhere: they are gathered, so that as few
+		 * warps as possible have work. */
 		EACH_THREAD(number, t)
 			if (begins_pair(tile, t, span))
 				tile->left[__atomic_fetch_add(&tile->pairs[level], 1, __ATOMIC_RELAXED)] = t;
@@ -224,9 +224,10 @@ FUNCTION void hash_tile(uint32 number, const struct job *jobs, uint32 job_count,
 	}
 }
 
-/* Where a job's pair of nodes begins, the left one over span chunks, that is
- * the k-th which may lie in several tiles: the pair over the k-th border
- * between tiles as long as a pair is no larger than a tile, then each. */
+/* Returns the first chunk of the k-th of a job's pairs of nodes, the left one
+ * over span chunks, that may extend over several tiles: the pair over the k-th
+ * border between tiles as long as a pair is no larger than a tile, then every
+ * pair. */
 FUNCTION uint32 kth_pair(const struct job *job, uint32 span, uint32 k)
 {
 	if (span >= TILE_CHUNKS)
@@ -234,7 +235,7 @@ FUNCTION uint32 kth_pair(const struct job *job, uint32 span, uint32 k)
 	return ((job->first / TILE_CHUNKS + 1 + k) * TILE_CHUNKS - job->first) & ~(2 * span - 1);
 }
 
-/* How many of them there are to look at. */
+/* Returns the number of these pairs. */
 FUNCTION uint32 pairs_to_join(const struct job *job, uint32 span, uint32 chunks)
 {
 	if (span >= TILE_CHUNKS)
@@ -242,8 +243,9 @@ FUNCTION uint32 pairs_to_join(const struct job *job, uint32 span, uint32 chunks)
 	return (job->first + chunks - 1) / TILE_CHUNKS - job->first / TILE_CHUNKS;
 }
 
-/* The work of one block of gdr_blake3_join: the digest of a job that lies in
- * several tiles, of the nodes that hash_tile made. cvs is all that it made. */
+/* The work of one block of gdr_blake3_join: the digest of a job that extends
+ * over several tiles, from the nodes that hash_tile computed. cvs has all of
+ * these. */
 FUNCTION void join_tiles(uint32 number, const struct job *job, struct cv *cvs, struct cv *digest)
 {
 	const uint32 chunks = chunks_of(job);
@@ -271,7 +273,7 @@ FUNCTION void join_tiles(uint32 number, const struct job *job, struct cv *cvs, s
 
 #ifdef __CUDA_ARCH__
 
-/* A block for each tile. cvs has room for chunk_count. */
+/* One block for each tile. cvs has room for chunk_count. */
 KERNEL gdr_blake3_tiles(const struct job *jobs, uint32 job_count, uint32 chunk_count, struct cv *cvs,
 			struct cv *digests)
 {
@@ -280,8 +282,8 @@ KERNEL gdr_blake3_tiles(const struct job *jobs, uint32 job_count, uint32 chunk_c
 	hash_tile(__nvvm_read_ptx_sreg_ctaid_x(), jobs, job_count, chunk_count, cvs, digests, &tile);
 }
 
-/* A block for each entry of wide, the numbers of the jobs that lie in several
- * tiles. */
+/* One block for each entry of wide, the numbers of the jobs that extend over
+ * several tiles. */
 KERNEL gdr_blake3_join(const struct job *jobs, const uint32 *wide, struct cv *cvs, struct cv *digests)
 {
 	const uint32 number = __nvvm_read_ptx_sreg_ctaid_x(), j = wide[number];

@@ -74,8 +74,8 @@ struct block {
 	uint32 word[BLOCK_BYTES / 4];
 } __attribute__((aligned(16)));
 
-/* The most that one access of a thread moves. Compilers do not merge four
- * accesses into one by themselves. */
+/* The largest access of a thread. Compilers do not merge four accesses into one
+ * by themselves. */
 typedef uint32 quad __attribute__((vector_size(16), may_alias));
 
 FUNCTION struct cv read_cv(const struct cv *from)

@@ -51,7 +51,7 @@ func TestBeginRefuses(t *testing.T) {
 	if err := b.hasher.Begin(newStream(t, other), []HashJob{ok}); !errors.Is(err, errOtherGPU) {
 		t.Errorf("a stream of another context: %v", err)
 	}
-	// All of it at once is not an error, nor are empty jobs, nor memory of another user.
+	// The maximum is not an error, nor are empty jobs, nor memory of another user.
 	b.compare(make([]byte, 20000), []HashJob{{Memory: m, Len: 10000}, {Memory: m, Offset: 19968}, {Memory: m}})
 	b.digest(nil)
 	same, err := d.Use(context.Background(), 0)

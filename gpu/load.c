@@ -11,12 +11,12 @@
 /* The source of libcuda's functions. */
 struct source {
 	void *library;
-	/* cuGetProcAddress, since CUDA 12.0 and 11.3. If either is there, it alone
-	 * is asked: it knows which of several functions of one name has the
-	 * arguments that a CUDA version declares. */
+	/* cuGetProcAddress, since CUDA 12.0 and 11.3. If either exists, only
+	 * that one is used: it knows which of several functions of one name has
+	 * the arguments that a CUDA version declares. */
 	int (*address_v2)(const char *, void **, int, uint64_t, int *);
 	int (*address)(const char *, void **, int, uint64_t);
-	int stub; /* a lookup said that the library is no driver */
+	int stub; /* a lookup reported that the library is not a driver */
 };
 
 static void *find(struct source *from, const char *name, int version, const char *exported)

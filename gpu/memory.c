@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-/* The zeros travel in the default stream, for which no other stream of this
+/* The memory is zeroed in the default stream, for which no other stream of this
  * package waits. So wait for it here. */
 static int prepare(const struct gdr_api *api, struct gdr_block *b, size_t bytes)
 {
@@ -19,8 +19,8 @@ static int prepare(const struct gdr_api *api, struct gdr_block *b, size_t bytes)
 	return rc;
 }
 
-/* cuMemAlloc promises 256 bytes of alignment and gives large blocks more. A
- * larger block is allocated only if that was not enough. */
+/* cuMemAlloc guarantees an alignment of 256 bytes and aligns large blocks to
+ * more. A larger block is allocated only if that was not enough. */
 static int alloc_aligned(const struct gdr_api *api, size_t *bytes, size_t align, struct gdr_block *out)
 {
 	int rc = api->cuMemAlloc(&out->base, *bytes);

@@ -155,7 +155,7 @@ type Pinned struct {
 
 // Pin registers host memory with all GPUs of the process, so that copies run at
 // the speed of the bus and without the processor. The memory belongs to the
-// caller, must not be on the Go heap, and must stay mapped until Close. It may
+// caller, must not be on the Go heap, and must remain mapped until Close. It may
 // also be registered with an RDMA device. Pin blocks while pages are pinned.
 func (c *Context) Pin(mem []byte) (*Pinned, error) {
 	if len(mem) == 0 {

@@ -28,7 +28,7 @@ struct gdr_api;
 struct gdr_nvml;
 struct gdr_context;
 
-/* Returns 0, or -1 with err filled in. The library stays open for the life of
+/* Returns 0, or -1 with err filled in. The library remains open for the life of
  * the process: it starts threads that nobody can wait for. */
 int gdr_load(const char *libcuda, struct gdr_api **out, struct gdr_load_error *err);
 void gdr_unload(struct gdr_api *api);
@@ -47,8 +47,8 @@ enum { GDR_NAME_BYTES = 256, GDR_PCI_BYTES = 32 };
 struct gdr_identity {
 	char name[GDR_NAME_BYTES];
 	char pci_address[GDR_PCI_BYTES];
-	uint8_t uuid[16]; /* of the instance, if the GPU is divided */
-	int is_instance;  /* of a divided GPU (MIG) */
+	uint8_t uuid[16]; /* of the MIG instance, if it is one */
+	int is_instance;  /* a MIG instance */
 	uint64_t memory_bytes;
 };
 
@@ -64,14 +64,14 @@ const char *gdr_error_name(const struct gdr_api *api, int code);
 /* Whether the driver is new enough to export memory. */
 int gdr_can_export(const struct gdr_api *api);
 int gdr_can_flush(const struct gdr_api *api);
-/* Retains the primary context. Blocks while it is made: some 100 ms. */
+/* Retains the primary context. Blocks while it is created: some 100 ms. */
 int gdr_context_open(const struct gdr_api *api, int index, struct gdr_context **out);
-/* Frees ctx, also when it fails. */
+/* Frees ctx, even if it fails. */
 int gdr_context_close(struct gdr_context *ctx);
 /* Blocks until the writes of RDMA devices are visible to the context. */
 int gdr_flush_writes(const struct gdr_context *ctx);
 
-/* memory.c: device memory, and host memory that devices reach. */
+/* memory.c: device memory, and host memory that devices access. */
 
 struct gdr_block {
 	uint64_t base; /* the address to free */
@@ -88,7 +88,7 @@ int gdr_free(const struct gdr_context *ctx, uint64_t base);
 /* Exports memory as a dma-buf, close-on-exec. The caller owns the
  * descriptor. */
 int gdr_export(const struct gdr_context *ctx, uint64_t addr, size_t bytes, int *fd);
-/* Stores the address by which kernels reach the memory, or 0 if they do not.
+/* Stores the address at which kernels access the memory, or 0 if they cannot.
  * Blocks while pages are pinned. */
 int gdr_pin(const struct gdr_context *ctx, void *mem, size_t bytes, uint64_t *addr);
 int gdr_unpin(const struct gdr_context *ctx, void *mem);
@@ -107,9 +107,9 @@ int gdr_copy(const struct gdr_context *ctx, struct abi_stream *s, uint64_t dst, 
 int gdr_mark_open(const struct gdr_context *ctx, struct abi_event **out);
 int gdr_mark_close(const struct gdr_context *ctx, struct abi_event *e);
 int gdr_mark_record(const struct gdr_context *ctx, struct abi_event *e, struct abi_stream *s);
-/* Queues the writing of a value at addr, of memory that gdr_pin gave an address
- * to. What the stream did before is then visible to the host. ABI_NOT_SUPPORTED
- * if the driver is older than CUDA 11.7. */
+/* Queues the writing of a value at addr, an address that gdr_pin returned.
+ * Earlier work of the stream is then visible to the host. ABI_NOT_SUPPORTED if
+ * the driver is older than CUDA 11.7. */
 int gdr_write_value(const struct gdr_context *ctx, struct abi_stream *s, uint64_t addr, uint32_t value);
 /* ABI_NOT_READY until the work before the mark's last record is done. */
 int gdr_mark_query(const struct gdr_context *ctx, struct abi_event *e);

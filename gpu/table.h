@@ -6,9 +6,9 @@
 
 /*
  * X(name, version, exported, arguments): the function's name for
- * cuGetProcAddress; the CUDA version that brought these arguments, 1000*major +
- * 10*minor (cudaTypedefs.h), which is the version to ask for; and the name of
- * that very function among the library's symbols. All return a CUresult.
+ * cuGetProcAddress; the CUDA version that introduced these arguments,
+ * 1000*major + 10*minor (cudaTypedefs.h), which is the version to request; and
+ * the name of that function among the library's symbols. All return a CUresult.
  */
 #define GDR_CUDA_REQUIRED(X)                                                                              \
 	X(cuInit, 2000, "cuInit", (unsigned))                                                             \
@@ -61,9 +61,9 @@
 	X(cuStreamWriteValue32, 11070, "cuStreamWriteValue32_v2",                                         \
 	  (struct abi_stream *, uint64_t, uint32_t, unsigned))
 
-/* X(field, name, version, exported, arguments): newer functions of a name that is
- * also required. For the newer version an older driver may return the required
- * function again. */
+/* X(field, name, version, exported, arguments): newer functions with a name
+ * that is also required. For the newer version an older driver may return the
+ * required function again. */
 #define GDR_CUDA_NEWER(X)                                                                                 \
 	X(cuDeviceGetUuid_v2, "cuDeviceGetUuid", 11040, "cuDeviceGetUuid_v2", (struct abi_uuid *, int))
 

@@ -149,7 +149,7 @@ type Rail interface {
 	// Device describes the device as it was at Open. Its ports may be missing
 	// if listing them takes extra time.
 	Device() Device
-	// Register registers memory with the device. The region's memory must stay mapped, and
+	// Register registers memory with the device. The region's memory must remain mapped, and
 	// device memory allocated, until the MR is closed. Register blocks while pages are
 	// pinned. The error wraps ErrUnsupported if the device, library or kernel cannot
 	// register device memory described in this way.

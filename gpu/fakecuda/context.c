@@ -35,8 +35,8 @@ void fake_log(const char *what, int device)
 	fclose(f);
 }
 
-/* Waits for a file, if there is a path. It ends, too, when the file by which it says
- * that it waits is taken away, as at a test's end. */
+/* Waits for a file, if there is a path. It also returns when the file that
+ * marks the wait is removed, as at a test's end. */
 void fake_gate(const char *path)
 {
 	char asked[300];

@@ -17,7 +17,7 @@ static int ready(int device)
 	return fake_leave(rc);
 }
 
-/* Where a GPU is on the bus. */
+/* The bus number of a GPU. */
 static int place(int device)
 {
 	return fake_modes.reversed ? fake_modes.gpus - 1 - device : device;

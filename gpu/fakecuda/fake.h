@@ -2,15 +2,16 @@
  * A libcuda.so.1 and libnvidia-ml.so.1 without a GPU, for tests: it keeps
  * device memory in memory files (memfd_create), runs each stream's work on a
  * thread of its own, and is stricter than the real driver about mistakes of its
- * callers. It shows nothing of a GPU's speed, of PCIe, or of the order in which
- * a GPU sees the writes of RDMA devices.
+ * callers. It does not imitate a GPU's speed, PCIe, or the order in which a GPU
+ * sees the writes of RDMA devices.
  *
- * Device memory is mapped twice: at its device address, where nobody can touch
- * it (PROT_NONE: the processor gets SIGSEGV, a device that pins pages gets
- * EFAULT), and elsewhere for the fake's own copies. It is full of 0xA5 when it
- * is allocated. Copies and kernels run some time after they were queued. That
- * includes copies from or to unregistered memory, which the real driver
- * sometimes does at once: so a missing wait shows as wrong bytes.
+ * Device memory is mapped twice: at its device address, at which nobody can
+ * access it (PROT_NONE: the processor gets SIGSEGV, a device that pins pages
+ * gets EFAULT), and elsewhere for the fake's own copies. It is filled with 0xA5
+ * when it is allocated. Copies and kernels run some time after they were
+ * queued. That includes copies from or to unregistered memory, which the real
+ * driver sometimes executes immediately: so a missing wait results in wrong
+ * bytes.
  *
  * Environment:
  *
@@ -183,17 +184,18 @@ struct pin {
 	int portable, mapped;
 };
 
-/* How far the address by which a GPU reaches registered memory lies from the
- * host's: with the real driver both are mostly the same, and nothing promises it. */
+/* The distance between the addresses of registered memory for a GPU and for the
+ * host: with the real driver both are usually equal, but that is not
+ * guaranteed. */
 #define FAKE_MAPPED_OFFSET (1ull << 52)
 
 /* Locks, and returns the thread's current context; or unlocks again, returns
  * NULL and sets *rc. */
 struct context *fake_enter(int *rc);
-/* The same for a call that frees something. After a fatal error the driver refuses
- * such calls, too, and keeps the objects until the process ends. The fake carries
- * the call out, so that it can report objects that nobody freed, and sets *rc,
- * which the call returns, to the error. */
+/* The same for a call that frees something. After a fatal error the driver
+ * refuses such calls, too, and keeps the objects until the process ends. The
+ * fake executes the call, so that it can report objects that nobody freed, and
+ * sets *rc, which the call returns, to the error. */
 struct context *fake_enter_to_free(int *rc);
 /* Unlocks and returns rc. */
 int fake_leave(int rc);
@@ -209,7 +211,7 @@ struct context *fake_context(int device);
 struct block *fake_block(struct context *ctx, uint64_t addr, size_t bytes);
 /* Registered memory at an address that cuMemHostGetDevicePointer gave, or NULL. */
 uint8_t *fake_mapped(struct context *ctx, uint64_t addr, size_t bytes);
-/* 0, or why host memory may not be an end of a copy. */
+/* 0, or the reason why host memory may not be used in a copy. */
 int fake_check_host(struct context *ctx, const void *mem, size_t bytes);
 void fake_memory_drop(struct context *ctx);
 
@@ -224,7 +226,7 @@ struct op {
 	const uint8_t *src;
 	size_t bytes;
 	uint32_t value;
-	/* The host's end of a copy, or where a value goes. */
+	/* The host's side of a copy, or the destination of a value. */
 	const uint8_t *host;
 	const struct fake_kernel *kernel;
 	unsigned grid, block;
@@ -235,10 +237,11 @@ struct op {
 
 /* Queues a copy of op; s is NULL for the default stream. */
 int fake_queue(struct context *ctx, struct stream *s, const struct op *op);
-/* Waits for all that was queued before, and not for what others queue meanwhile, or one that frees
- * memory could wait for ever. Gives up fake_lock meanwhile. */
+/* Waits for all work queued earlier, but not for work that others queue
+ * meanwhile, because then a call that frees memory could wait for ever.
+ * Releases fake_lock meanwhile. */
 void fake_drain(struct context *ctx);
-/* Whether work that is under way uses the host memory. */
+/* Whether work in progress uses the host memory. */
 int fake_host_in_use(struct context *ctx, const uint8_t *mem, size_t bytes);
 void fake_streams_drop(struct context *ctx);
 

@@ -18,10 +18,10 @@ struct fake_kernel {
 /* kernels.c: ends with an entry without a name. */
 extern const struct fake_kernel fake_kernels[];
 
-/* The memory at a device address, up to the end of its allocation; behind that
- * lies a page that nobody may touch. An invalid address ends the kernel, and
- * from then on its context fails with CUDA_ERROR_ILLEGAL_ADDRESS, as on a GPU.
- * Only for use within run. */
+/* The memory at a device address, up to the end of its allocation, which is
+ * followed by a page that nobody may access. An invalid address ends the
+ * kernel, and from then on its context fails with CUDA_ERROR_ILLEGAL_ADDRESS,
+ * as on a GPU. Only for use within run. */
 void *fake_ptr(uint64_t device_addr);
 
 #endif

@@ -1,5 +1,5 @@
 /* The kernels that modules loaded into the fake may have: gpu/blake3.cu,
- * compiled for the processor, one block of a launch after the other. */
+ * compiled for the processor; the blocks of a launch run one after another. */
 #include "kernel.h"
 
 #include <stdlib.h>

@@ -45,7 +45,7 @@ static void *reserve(size_t bytes)
 
 /* Maps the block's file twice: at its device address, which is a multiple of
  * ALIGN or UNALIGNED bytes after one, and for the fake, followed by a page that
- * nobody may touch. */
+ * nobody may access. */
 static int map(struct block *b, size_t bytes)
 {
 	int prot = fake_modes.peermem && !fake_modes.bar1full ? PROT_READ | PROT_WRITE : PROT_NONE;

@@ -76,7 +76,7 @@ int fake_run(struct context *ctx, const struct op *op)
 	return CUDA_SUCCESS;
 }
 
-/* The header of a cubin, or NULL if the image is no cubin. */
+/* The header of a cubin, or NULL if the image is not a cubin. */
 static const Elf64_Ehdr *cubin(const void *image)
 {
 	const Elf64_Ehdr *e = image;
@@ -125,8 +125,8 @@ static int cubin_has(const Elf64_Ehdr *e, const char *kernel)
 	return 0;
 }
 
-/* Why an image does not load, or 0; *bytes is how much of it is kept. Nothing
- * is assembled: kernels.c has the code of the kernels. */
+/* The error if an image does not load, or 0; *bytes is how much of it is kept.
+ * Nothing is assembled: kernels.c has the code of the kernels. */
 static int examine(const void *image, size_t *bytes)
 {
 	const Elf64_Ehdr *e = image ? cubin(image) : NULL;

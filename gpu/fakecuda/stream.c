@@ -9,7 +9,7 @@
 struct stream {
 	struct stream *next;
 	struct context *ctx;
-	struct op *first, **last; /* the first stays while it runs */
+	struct op *first, **last; /* the first remains while it runs */
 	int destroyed;
 };
 
@@ -66,7 +66,7 @@ static void event_drop(struct event *e)
 		free(e);
 }
 
-/* Takes an operation from the context's, before which few others are. */
+/* Removes an operation from the context's list, near its front. */
 static void forget(struct context *ctx, const struct op *op)
 {
 	struct op **at = &ctx->oldest;
@@ -139,7 +139,7 @@ static struct stream *stream_make(struct context *ctx)
 	return s;
 }
 
-/* The stream s, or the default stream if s is NULL; NULL if s is no stream. */
+/* The stream s, or the default stream if s is NULL; NULL if s is not a stream. */
 static struct stream *stream_of(struct context *ctx, struct stream *s)
 {
 	struct stream *have = ctx->streams;

@@ -5,8 +5,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Go's runtime and the threads take that much of the address space, and little of it becomes
- * memory. With less, the runtime ends in a trace of its own stack, before main or later. */
+/* Go's runtime and the threads reserve that much address space, and use little
+ * of it. With less, the runtime crashes with a stack trace, before main or
+ * later. */
 #define LEAST_SPACE ((rlim_t)3 << 29)
 static const char too_little[] =
 	"gdrcp: this process may not have 1.5 GiB of address space: raise the limit (ulimit -v unlimited)\n";
@@ -14,7 +15,7 @@ static const char too_little[] =
 int inherited_looked;
 unsigned inherited_missing;
 
-/* Runs before main, and so before Go's runtime puts /dev/null in the place of
+/* Runs before main, and so before Go's runtime opens /dev/null in place of
  * closed descriptors. */
 __attribute__((constructor)) static void look(void) {
 	int fd;

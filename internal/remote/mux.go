@@ -27,7 +27,7 @@ const (
 	waitingStreams = 64
 )
 
-// ErrPipe: the pipe to the other end has ended.
+// ErrPipe: the pipe to the peer has ended.
 var ErrPipe = errors.New("the connection by the remote shell ended")
 
 // Mux carries many streams over one pipe. It is a Carrier of package rdma/tcp:

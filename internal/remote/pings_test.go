@@ -13,7 +13,7 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// frame is a frame of yamux with a head of its own making.
+// frame returns a yamux frame with the given header and data.
 func frame(kind byte, flags uint16, length uint32, data []byte) []byte {
 	b := []byte{0, kind}
 	b = binary.BigEndian.AppendUint16(b, flags)

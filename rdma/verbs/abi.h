@@ -1,9 +1,9 @@
 /*
  * The memory layout of libibverbs.so.1 and librdmacm.so.1, as far as this
- * package touches it. Both libraries keep this layout for the life of their
- * soname (rdma-core, Documentation/versioning.md), so the package builds on a
- * machine without their headers. testdata/abi_check.c compares every member
- * with the real headers where they are installed.
+ * package uses it. Both libraries keep this layout for the life of their soname
+ * (rdma-core, Documentation/versioning.md), so the package builds on a machine
+ * without their headers. testdata/abi_check.c compares every member with the
+ * real headers if they are installed.
  *
  * Objects that the libraries allocate are declared only up to the last member
  * read here. Objects that this package allocates are declared whole.
@@ -24,7 +24,7 @@ struct abi_send_wr;
 struct abi_recv_wr;
 struct abi_wc;
 
-/* The verbs without a symbol of their own go through this table. */
+/* The verbs without a symbol of their own are called through this table. */
 struct abi_context_ops {
 	void *compat_0[11];
 	int (*poll_cq)(struct abi_cq *cq, int num_entries, struct abi_wc *wc);

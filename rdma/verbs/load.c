@@ -24,8 +24,8 @@ static void *open_library(const char *name, struct vb_load_error *err)
 	return lib;
 }
 
-/* Asks for the version, because libibverbs keeps an older function of the same
- * name with another layout under IBVERBS_1.0. */
+/* Looks up a particular version, because libibverbs keeps an older function of
+ * the same name with another layout under IBVERBS_1.0. */
 static void *find(void *lib, const char *name, const char *symbol, const char *version,
 		  struct vb_load_error *err)
 {
@@ -43,7 +43,7 @@ static void *find(void *lib, const char *name, const char *symbol, const char *v
 	return found;
 }
 
-/* The libraries stay open for the life of the process: librdmacm keeps the
+/* The libraries remain open for the life of the process: librdmacm keeps the
  * devices open, and the kernel's objects with them. */
 int vb_load(const char *libibverbs, const char *librdmacm, struct vb_api **out,
 	    struct vb_load_error *err)

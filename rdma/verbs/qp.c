@@ -9,11 +9,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* The most work requests in one ibv_post_send. */
+/* The maximum number of work requests in one ibv_post_send. */
 enum { POST_BATCH = 64 };
 
-/* The inline sizes to ask a device for, until it grants one: the header of a
- * chunk has some 160 bytes, and siw allows 80. */
+/* The inline sizes to request from a device, until it grants one: the header of
+ * a chunk has some 160 bytes, and siw allows 80. */
 static const uint32_t inline_sizes[] = { 192, 64, 0 };
 
 void vb_recv_fill(const struct vb_qp *q, uint32_t index, struct abi_recv_wr *wr, struct abi_sge *sge)
@@ -63,7 +63,7 @@ static int post_receives(struct vb_qp *q)
 	return 0;
 }
 
-/* Makes the queue pair, with less inline data or a shorter send queue where the
+/* Makes the queue pair, with less inline data or a shorter send queue if the
  * device refuses the request. */
 static int create(struct vb_qp *q, struct vb_qp_config *cfg)
 {
@@ -87,13 +87,13 @@ static int create(struct vb_qp *q, struct vb_qp_config *cfg)
 		errno = 0;
 		if (!r->api->rdma_create_qp(q->id, r->pd, &a)) {
 			q->qp = q->id->qp;
-			/* Some drivers make it and grant less (hns, i40iw), and then
-			 * refuse work requests with more. */
+			/* Some drivers create it but grant less (hns, i40iw),
+			 * and then refuse work requests with more. */
 			q->inline_bytes = a.cap.max_inline_data < *inline_bytes ? a.cap.max_inline_data : *inline_bytes;
 			return 0;
 		}
-		/* bnxt_re refuses what is too much without a word in errno (rdma-core up
-		 * to 60, bnxt_re_check_qp_limits). */
+		/* bnxt_re refuses too large a size without setting errno
+		 * (rdma-core up to 60, bnxt_re_check_qp_limits). */
 		if (!errno)
 			errno = EINVAL;
 		/* Drivers refuse inline data with various errors. */
@@ -164,7 +164,7 @@ uint32_t vb_qp_num(const struct vb_qp *q)
 	return q->qp->qp_num;
 }
 
-/* A run of work requests on their way to one ibv_post_send. */
+/* A sequence of work requests for one ibv_post_send. */
 struct run {
 	struct vb_qp *q;
 	int n;
@@ -206,8 +206,7 @@ static int run_next(struct run *run, const struct vb_op *op, int opcode, struct 
 }
 
 /* siw sends a long work request that is not signalled without a copy, and
- * completes it while TCP may still have to send it again from the same
- * memory. */
+ * completes it while TCP may still have to retransmit it from the same memory. */
 static void run_part(const struct run *run, struct abi_send_wr *w, uint32_t bytes)
 {
 	if (run->q->signal_bytes && bytes >= run->q->signal_bytes) {
@@ -235,8 +234,8 @@ static int run_access(struct run *run, const struct vb_op *op, int opcode)
 		w->wr.rdma.rkey = op->rkey;
 		if (!done && (op->flags & VB_FENCED))
 			w->send_flags |= ABI_SEND_FENCE;
-		/* This spares the device a fetch, and keeps siw from sending wrong
-		 * bytes when so few bytes cross a page boundary. */
+		/* This saves the device a fetch, and prevents siw from sending
+		 * wrong bytes when so few bytes cross a page boundary. */
 		if (opcode == ABI_WR_RDMA_WRITE && (op->flags & VB_READABLE) && piece &&
 		    piece <= run->q->inline_bytes)
 			w->send_flags |= ABI_SEND_INLINE;
@@ -381,8 +380,8 @@ int vb_qp_close(struct vb_qp *q)
 		api->rdma_destroy_qp(q->id);
 	if (q->mr)
 		err = vb_mr_deregister(api, q->mr);
-	/* Memory that is still registered stays mapped: the device may be using
-	 * it. */
+	/* Memory that is still registered remains mapped: the device may be
+	 * using it. */
 	if (q->mem && !err)
 		munmap(q->mem, q->mem_bytes);
 	free(q->op);

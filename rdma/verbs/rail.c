@@ -135,9 +135,9 @@ static void report(struct vb_qp *q, const struct abi_wc *wc, struct vb_comp *c, 
 	}
 }
 
-/* Polls once. It drops entries of queue pairs that are gone, and of parts of an
+/* Polls once. It drops entries of destroyed queue pairs, and of parts of an
  * operation. It posts receives again before anything is reported, so that the
- * caller may let the peer send again. */
+ * caller may allow the peer to send again. */
 static int poll_once(struct vb_rail *r, struct vb_comp *out, int max, uint8_t *msgs,
 		     struct vb_polled *polled)
 {
@@ -257,7 +257,7 @@ int vb_mr_register(struct vb_rail *r, uint64_t addr, size_t bytes, int access, s
 	if (!(access & ABI_ACCESS_RELAXED_ORDERING)) {
 		*out = r->api->ibv_reg_mr(r->pd, (void *)(uintptr_t)addr, bytes, access);
 	} else if (r->api->ibv_reg_mr_iova2) {
-		/* Leaves the flag out where the kernel does not know it; ibv_reg_mr fails there. */
+		/* Omits the flag if the kernel does not support it; ibv_reg_mr would fail then. */
 		*out = r->api->ibv_reg_mr_iova2(r->pd, (void *)(uintptr_t)addr, bytes, addr, access);
 	} else {
 		*out = NULL;

@@ -110,7 +110,7 @@ struct vb_rail {
 	struct vb_qp *qp[];
 };
 
-/* Some providers return errno negative (siw), against ibv_post_send(3). */
+/* Some providers return a negative errno (siw), contrary to ibv_post_send(3). */
 static inline int vb_negative(int err)
 {
 	return err > 0 ? -err : err;

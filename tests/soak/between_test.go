@@ -105,25 +105,28 @@ const damageAfter = 1100 * time.Millisecond
 
 // damages returns a fault that kills all ends and then damages partial files.
 func damages(name string, damage func(s *step, f *os.File, size int64) error) fault {
-	strike := func(s *step) func() {
-		if s.server != nil {
-			s.server.signal(syscall.SIGKILL)
-			s.server.wait(leaving())
-		}
-		s.client.signal(syscall.SIGKILL)
-		return func() {
-			time.Sleep(damageAfter)
-			for _, path := range s.partials() {
-				f, err := os.OpenFile(path, os.O_RDWR, 0)
-				must(s.t, err)
-				st, err := f.Stat()
-				must(s.t, err)
-				must(s.t, damage(s, f, max(1, st.Size())))
-				must(s.t, f.Close())
-			}
+	strike := func(s *step) func() { return killed(s, damage) }
+	return fault{name: name, codes: []int{-1, 0, 1}, strike: strike, large: true, fits: func(s *step) bool { return !s.has("--no-resume") }}
+}
+
+// killed kills all ends. Later it damages the partial files.
+func killed(s *step, damage func(s *step, f *os.File, size int64) error) (later func()) {
+	if s.server != nil {
+		s.server.signal(syscall.SIGKILL)
+		s.server.wait(leaving())
+	}
+	s.client.signal(syscall.SIGKILL)
+	return func() {
+		time.Sleep(damageAfter)
+		for _, path := range s.partials() {
+			f, err := os.OpenFile(path, os.O_RDWR, 0)
+			must(s.t, err)
+			st, err := f.Stat()
+			must(s.t, err)
+			must(s.t, damage(s, f, max(1, st.Size())))
+			must(s.t, f.Close())
 		}
 	}
-	return fault{name: name, codes: []int{-1, 0, 1}, strike: strike, large: true, fits: func(s *step) bool { return !s.has("--no-resume") }}
 }
 
 // partials returns the partial files at the destination.

@@ -24,6 +24,12 @@ type fault struct {
 	exchanges bool
 	// large means that the source has files that are worth resuming.
 	large bool
+	// early means that it strikes as soon as the copy has begun.
+	early bool
+	// mount, unless nil, changes the file system of one end, before the server is started.
+	mount func(s *step)
+	// prepare, unless nil, changes what is at an end before the copy.
+	prepare func(s *step)
 	// strike makes it happen. It returns a function, which may be nil, that undoes what
 	// would prevent the copy from being run again.
 	strike func(s *step) (undo func())
@@ -101,7 +107,7 @@ var faults = []fault{
 		s.proxy.flips.Store(1 + s.rng.Int64N(5))
 		return func() { s.proxy.flips.Store(0) }
 	}},
-	{name: "disk full", codes: []int{0, 1}, fits: func(s *step) bool { return os.Getuid() == 0 }, strike: fillDisk},
+	{name: "disk full", codes: []int{0, 1}, fits: func(s *step) bool { return os.Getuid() == 0 }, mount: (*step).smallDisk, strike: fillDisk},
 	{name: "source changed", codes: []int{0, 3}, strike: func(s *step) func() {
 		s.source.change()
 		return nil
@@ -143,7 +149,7 @@ const slowFaults = 3
 
 // pick chooses a fault that fits.
 func pick(s *step) fault {
-	all := append(slices.Clone(betweenAttempts), faults...)
+	all := slices.Concat(critical, betweenAttempts, faults)
 	for {
 		n := len(all)
 		if s.rng.IntN(15) != 0 {

@@ -87,7 +87,7 @@ func TestSoak(t *testing.T) {
 	for range p.atOnce {
 		g.Go(func() {
 			for n := int(next.Add(1) - 1); n <= p.last && (p.until.IsZero() || time.Now().Before(p.until)); n = int(next.Add(1) - 1) {
-				t.Run(strconv.Itoa(n), func(t *testing.T) { runStep(t, p.seed, n) })
+				t.Run(strconv.Itoa(n), func(t *testing.T) { runStep(t, p.seed, n, nil) })
 				ran.Add(1)
 			}
 		})
@@ -96,11 +96,26 @@ func TestSoak(t *testing.T) {
 	t.Logf("%d steps; one runs again by make soak SEED=%s STEP=NUMBER", ran.Load(), p.seed)
 }
 
-// runStep runs the step of that number.
-func runStep(t *testing.T, seed string, n int) {
+// TestCritical runs a step with each of the critical faults, unless one step is wanted, or devices
+// are emulated, to which they are all the same.
+func TestCritical(t *testing.T) {
+	if os.Getenv("GDRCP_SOAK_STEP") != "" || os.Getenv("GDRCP_TEST_RDMA") != "" {
+		t.Skip("one step of TestSoak is run, or copies go over devices")
+	}
+	p := thePlan(t)
+	for i := range critical {
+		t.Run(critical[i].name, func(t *testing.T) {
+			t.Parallel()
+			runStep(t, p.seed, p.first, &critical[i])
+		})
+	}
+}
+
+// runStep runs the step of that number, with a random fault, or the one that is given.
+func runStep(t *testing.T, seed string, n int, want *fault) {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s %d", seed, n)
-	s := newStep(t, rand.New(rand.NewPCG(h.Sum64(), uint64(n))))
+	s := newStep(t, rand.New(rand.NewPCG(h.Sum64(), uint64(n))), want)
 	how := "push"
 	if s.local {
 		how = "local"

@@ -58,18 +58,25 @@ func (s *step) has(options ...string) bool {
 // peer.
 const patience = 90 * time.Second
 
-// newStep makes both directories, the source, and the server of one of them.
-func newStep(t *testing.T, rng *rand.Rand) *step {
-	s := &step{t: t, rng: rng, from: t.TempDir(), to: t.TempDir(), push: rng.IntN(2) == 0, local: rng.IntN(8) == 0}
+// newStep makes both directories, the source, and the server of one of them. If want is not
+// nil, that is the fault.
+func newStep(t *testing.T, rng *rand.Rand, want *fault) *step {
+	s := &step{t: t, rng: rng, from: t.TempDir(), to: t.TempDir()}
 	all := links()
 	s.link = all[rng.IntN(len(all))]
 	must(t, os.Mkdir(s.from+"/tree", 0o755))
 	s.source = newTree(t, rng, s.from+"/tree")
+	for s.choose(); want != nil && !want.fits(s); {
+		s.choose()
+	}
 	if !s.local {
 		s.serve()
 	}
-	s.choose()
-	s.fault = pick(s)
+	if want != nil {
+		s.fault = *want
+	} else {
+		s.fault = pick(s)
+	}
 	if s.fault.exchanges {
 		s.retries = []string{"--retries", "3"}
 	}
@@ -78,9 +85,9 @@ func newStep(t *testing.T, rng *rand.Rand) *step {
 			s.source.file(s.source.fresh(), 16*mib+rng.Int64N(24*mib))
 		}
 	}
-	if s.fault.name == "disk full" {
-		s.smallDisk()
-		if !s.local { // its root may be the parent directory
+	if s.fault.mount != nil {
+		s.fault.mount(s)
+		if !s.local { // which may have the directory below
 			s.server.stop()
 			s.serve()
 		}
@@ -106,8 +113,10 @@ func (s *step) serve() {
 	}
 }
 
-// choose chooses the options of the copy.
+// choose picks the copy's direction and its options.
 func (s *step) choose() {
+	s.push, s.local = s.rng.IntN(2) == 0, s.rng.IntN(8) == 0
+	s.options, s.retries, s.manifests = nil, nil, ""
 	some := func(oneIn int, options ...string) {
 		if s.rng.IntN(oneIn) == 0 {
 			s.options = append(s.options, options...)
@@ -151,7 +160,7 @@ func (s *step) choose() {
 func (s *step) limit() (option []string, lasts time.Duration) {
 	lasts = time.Duration(100+s.rng.IntN(1400)) * time.Millisecond
 	if s.fault.large {
-		lasts += markedAfter
+		lasts += 2 * markedAfter
 	}
 	rate := max(64<<10, int64(float64(s.source.bytes)/lasts.Seconds()))
 	return []string{"--bwlimit", fmt.Sprintf("%dK", rate>>10)}, lasts
@@ -191,13 +200,18 @@ func (s *step) begin(name string, more ...string) *process {
 // run runs the whole step.
 func (s *step) run() {
 	s.before()
+	if s.fault.prepare != nil {
+		s.fault.prepare(s)
+	}
 	s.noteVersion()
 	s.was, _ = look(s.t, s.copied())
 	limit, lasts := s.limit()
 	s.client = s.begin("first", limit...)
 	strike := time.Duration(s.rng.Int64N(int64(lasts + lasts/4)))
 	if s.fault.large {
-		strike = max(strike, markedAfter)
+		strike = markedAfter + time.Duration(s.rng.Int64N(int64(lasts-markedAfter)))
+	} else if s.fault.early {
+		strike = 0
 	}
 	time.Sleep(strike)
 	codes := s.fault.codes

@@ -43,12 +43,14 @@ func TestAttemptsOfOneCopy(t *testing.T) {
 	} else {
 		left()
 	}
-	time.AfterFunc(50*time.Millisecond, leftFirst)
+	firstLeft := make(chan struct{})
+	time.AfterFunc(50*time.Millisecond, func() { defer close(firstLeft); leftFirst() })
 	begun := time.Now()
 	_, leftThird := must(enter("key", 2, time.Minute))
 	if took := time.Since(begun); took < 50*time.Millisecond {
 		t.Errorf("the third waited for %v only", took)
 	}
+	<-firstLeft
 	leftThird()
 	leftOther()
 	if len(p.copy) > 0 {

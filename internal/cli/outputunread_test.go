@@ -137,6 +137,29 @@ func TestInterruptedWhileNobodyReads(t *testing.T) {
 	}
 }
 
+// A reader that continues after the copy has given up waiting for it still gets the last line.
+func TestLastWordsOfAnInterruptedCopy(t *testing.T) {
+	s := startServer(t)
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"t/a": "A"})
+	ctx, interrupt := context.WithCancel(t.Context())
+	p, _, _ := newProgram()
+	pipe := newStalledPipe(t)
+	p.stderr = pipe
+	code, got := make(chan int, 1), make(chan []byte, 1)
+	go func() { code <- p.run(ctx, []string{"gdrcp", "-v", "-r", dir + "/t", s.url("copy")}) }()
+	<-pipe.began
+	interrupt()
+	time.AfterFunc(lastWordsTime+time.Second, func() { got <- pipe.read() })
+	if c := codeWhenDone(t, code); c != exitInterrupted {
+		t.Errorf("exit code %d", c)
+	}
+	pipe.Close()
+	if text := string(<-got); !strings.Contains(text, "interrupted") {
+		t.Errorf("it printed %q", text)
+	}
+}
+
 // A copy waits for the reader of its output for at most half of --timeout, and its exit
 // code reports that output was lost.
 func TestCopyWhileNobodyReads(t *testing.T) {

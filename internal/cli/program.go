@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -138,10 +139,19 @@ func (p *program) run(ctx context.Context, argv []string) int {
 	if asksJSON(argv[1:]) {
 		newEvents(p.eventsOut).emitError(err, ctx.Err() != nil)
 		if p.eventsOut == p.stderr { // a text would disturb the events there
-			return explain(err, ctx.Err() != nil).code
+			return p.lastWords(explain(err, ctx.Err() != nil).code)
 		}
 	}
-	return p.fail(ctx, err)
+	return p.lastWords(p.fail(ctx, err))
+}
+
+// lastWords gives the readers of both outputs lastWordsTime for what is queued, and returns code.
+func (p *program) lastWords(code int) int {
+	var outputs sync.WaitGroup
+	outputs.Go(func() { _ = p.checkedStdout.finish() })
+	outputs.Go(func() { _ = p.checkedStderr.finish() }) // this error cannot be printed
+	outputs.Wait()
+	return code
 }
 
 // finish returns the exit code of a finished run. Output that did not reach standard output or

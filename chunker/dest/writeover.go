@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,11 +31,20 @@ func (t *Temp) takeName() error {
 	if err := t.closeEarly(); err != nil {
 		return err
 	}
-	if err = t.moveToName(); !refusesOpen(err) {
+	err = t.moveToName()
+	// FUSE's daemon learns of a close(2) only after it has returned.
+	for wait := time.Millisecond; refusesOpen(err) && err != unix.ENOSYS && wait < releaseWait && !t.sink.deviceOf(t.dir).refuses.renames.Load(); wait *= 2 {
+		time.Sleep(wait)
+		err = t.moveToName()
+	}
+	if !refusesOpen(err) {
 		return err
 	}
 	return t.writeAnew(err)
 }
+
+// releaseWait bounds the last wait for a file system to release a closed file.
+const releaseWait = 100 * time.Millisecond
 
 func (t *Temp) moveToName() error {
 	if err := t.bringBack(); err != nil {

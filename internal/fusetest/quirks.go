@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -18,6 +19,8 @@ type Quirks struct {
 	Statfs func(out *fuse.StatfsOut) syscall.Errno
 	// RenameOpen is the error of renaming an open file, as in gcsfuse. 0: none.
 	RenameOpen syscall.Errno
+	// ReleaseAfter is how long after close(2) the file system still counts a file as open.
+	ReleaseAfter time.Duration
 	// Rename and Unlink are the errors of renaming and removing any file. 0: none.
 	Rename, Unlink syscall.Errno
 
@@ -129,6 +132,7 @@ func (n *quirkNode) Create(ctx context.Context, name string, flags, mode uint32,
 
 // Release implements fs.FileReleaser.
 func (f *quirkFile) Release(ctx context.Context) syscall.Errno {
+	time.Sleep(f.node.q.ReleaseAfter)
 	f.node.q.mu.Lock()
 	f.node.q.open[f.path]--
 	f.node.q.mu.Unlock()

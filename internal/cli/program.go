@@ -145,7 +145,7 @@ func (p *program) run(ctx context.Context, argv []string) int {
 	return p.lastWords(p.fail(ctx, err))
 }
 
-// lastWords gives the readers of both outputs lastWordsTime for what is queued, and returns code.
+// lastWords waits at most lastWordsTime for both outputs to be written, and returns code.
 func (p *program) lastWords(code int) int {
 	var outputs sync.WaitGroup
 	outputs.Go(func() { _ = p.checkedStdout.finish() })

@@ -13,7 +13,7 @@ import (
 	"gdrcp/internal/fusetest"
 )
 
-// These faults once lost data, or delivered other data than the source's, without a word.
+// These faults once lost data, or delivered data that differed from the source's, silently.
 
 // critical are the faults of this file. TestCritical runs each of them.
 var critical = []fault{
@@ -44,7 +44,7 @@ func goesByManifest(s *step) bool {
 }
 
 // overwriteUnseen changes a piece that counts as arrived, and then the journal's time, as if the
-// change had come before the journal's last record.
+// change preceded the journal's last record.
 func overwriteUnseen(s *step, f *os.File, _ int64) error {
 	if _, err := f.WriteAt([]byte("other"), s.rng.Int64N(mib-8)); err != nil {
 		return err
@@ -64,17 +64,16 @@ func globQuoted(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// foldNames has the destination on a file system that takes names for the same that differ in
-// case.
+// foldNames mounts at the destination a file system that ignores case in names.
 func foldNames(s *step) {
 	s.to = fusetest.MountFolding(s.t, s.to, fusetest.FoldASCII, s.has("-H") || s.rng.IntN(2) == 0)
 }
 
-// addTwins adds entries whose names differ in case only.
+// addTwins adds entries whose names differ only in case.
 func addTwins(s *step) {
 	for i := range 2 + s.rng.IntN(5) {
 		in := s.source.dirs[s.rng.IntN(len(s.source.dirs))]
-		if !utf8.ValidString(in) { // an event does not report that name as it is
+		if !utf8.ValidString(in) { // an event escapes that name
 			in = "."
 		}
 		for _, name := range []string{fmt.Sprintf("Twin-%d", i), fmt.Sprintf("twin-%d", i)} {
@@ -104,7 +103,7 @@ func (s *step) removeFailed() {
 	there.equal(s.t, now, union(append(slices.Clone(s.versions), s.was)...), s.modes(), false)
 }
 
-// makeForeign puts a directory in the place of the copy that no copy made.
+// makeForeign creates, under the name of the copy, a directory that no copy made.
 func makeForeign(s *step) {
 	s.options = slices.DeleteFunc(s.options, func(o string) bool { return o == "--force-replace" })
 	must(s.t, os.RemoveAll(s.copied()))
@@ -113,7 +112,7 @@ func makeForeign(s *step) {
 	foreign.file("foreign", 1000)
 }
 
-// wholeSeconds has the source on a file system whose times are whole seconds.
+// wholeSeconds mounts at the source a file system that stores times in whole seconds.
 func wholeSeconds(s *step) {
 	s.from = fusetest.MountSeconds(s.t, s.from)
 	s.source.dir = s.from + "/tree"
@@ -128,8 +127,7 @@ func addHot(s *step) {
 	}
 }
 
-// rewriteHot changes files for some seconds, by turns in their first bytes and in their last
-// ones.
+// rewriteHot changes files for some seconds, alternately at their beginnings and ends.
 func rewriteHot(s *step) func() {
 	for n, end := 0, time.Now().Add(3*time.Second); time.Now().Before(end); n++ {
 		for _, name := range hot {

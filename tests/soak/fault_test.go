@@ -28,7 +28,7 @@ type fault struct {
 	early bool
 	// mount, unless nil, changes the file system of one end, before the server is started.
 	mount func(s *step)
-	// prepare, unless nil, changes what is at an end before the copy.
+	// prepare, unless nil, changes the contents of an end before the copy.
 	prepare func(s *step)
 	// strike makes it happen. It returns a function, which may be nil, that undoes what
 	// would prevent the copy from being run again.

@@ -371,7 +371,7 @@ func (t *Tree) Open(path string) (*File, error) {
 		return nil, t.lost("open", path, err)
 	}
 	defer parent.Release()
-	taken, err := t.files.begin()
+	taken, err := t.files.begin(t.dirs.DropTaken)
 	if err != nil {
 		return nil, fileset.OpErr("open", path, err)
 	}

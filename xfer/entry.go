@@ -169,6 +169,7 @@ type repair struct {
 	isHole bool
 	digest manifest.Digest
 	tries  int // how often it was bad
+	waits  int // how often no file could be opened for it
 }
 
 // repairOf returns the repair for an extent that was bad.

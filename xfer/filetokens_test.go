@@ -1,10 +1,13 @@
 package xfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"testing"
 	"time"
+
+	"gdrcp/xfer/internal/wire"
 )
 
 // To open a file, a goroutine waits for files that are with the publisher, and for no others.
@@ -52,31 +55,29 @@ func TestFileTokens(t *testing.T) {
 	}
 }
 
-// noBudget has room for nothing.
-type noBudget struct{ took int }
-
-func (b *noBudget) Take(int) bool { return false }
-func (b *noBudget) Give(n int)    { b.took -= n }
-
-// TestFileTokensWithinBudget: without room in the budget a few files may still be open.
+// TestFileTokensWithinBudget: without room in the budget, the large files in transfer and some small
+// ones may be open. Files that were opened early leave room for those. All that was taken comes back.
 func TestFileTokensWithinBudget(t *testing.T) {
-	f, b := newFileTokens(100), &noBudget{}
-	f.budget = b
-	for range 3 {
-		for i := range leastTokens {
-			if err := f.take(); err != nil {
-				t.Fatalf("file %d: %v", i, err)
+	for _, c := range []struct{ transfers, left int }{{0, 0}, {1, 0}, {MaxTransfers, 0}, {0, 240}} {
+		f, b := newFileTokens(100), &countedBudget{left: c.left}
+		f.within(b, &wire.Terms{Transfers: c.transfers})
+		transfers := cmp.Or(c.transfers, DefaultTransfers)
+		for _, most := range []int{0, 100} {
+			early, others := 0, 0
+			for ; early < most && f.takeSpare(); early++ {
+			}
+			for ; f.take() == nil; others++ {
+			}
+			if others < transfers+2 || early+others != transfers+spareTokens+c.left/filesOfToken || f.takeSpare() {
+				t.Errorf("%+v: %d files were opened early, and then %d others", c, early, others)
+			}
+			for range early + others {
+				f.giveBack()
+			}
+			if b.left != c.left {
+				t.Errorf("%+v: %d are left", c, b.left)
 			}
 		}
-		if err := f.take(); !errors.Is(err, errAllOpen) || f.takeSpare() {
-			t.Errorf("one more: %v", err)
-		}
-		for range leastTokens {
-			f.giveBack()
-		}
-	}
-	if b.took != 0 {
-		t.Errorf("it gave back %d that it had not taken", -b.took)
 	}
 }
 

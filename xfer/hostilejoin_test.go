@@ -359,14 +359,33 @@ func TestLinkBeforeTheHello(t *testing.T) {
 // The only session of a key, with the smallest ring, cannot take by further links the memory that
 // is left for another key.
 func TestLinksLeaveMemoryToOtherKeys(t *testing.T) {
-	OnHost(t)
-	w := byTCP()
-	o := w.options()
+	w, o := byTCP(), byTCP().options()
 	o.Slots, o.QPs, o.ChunkBytes = 2, 1, MinChunkBytes
 	cfg := railConfig(o.QPs, o.Slots, o.ChunkBytes, false, false, rdma.Wire{})
 	ring, one := ringBytes(o.QPs, o.Slots, o.ChunkBytes), messageBytes(&cfg)
 	all := ring + (link.MaxLinks-1)*one
-	v, addr := w.running(t, ServerConfig{Keys: twoKeys(t.TempDir()), Timeouts: w.timeouts(), MaxMemory: all, MaxWait: -1})
+	joined, booked := w.joinAll(t, o, ServerConfig{MaxMemory: all})
+	if left := all - booked; joined < link.MaxLinks/2 || left < ring {
+		t.Errorf("%d links joined, and %d bytes are left for another key's session of %d", joined, left, ring)
+	}
+}
+
+// Nor can it take the descriptors: each queue pair of a further link has one.
+func TestLinksLeaveDescriptorsToOtherKeys(t *testing.T) {
+	w, o := byTCP(), byTCP().options()
+	o.Slots, o.QPs, o.ChunkBytes = 2, 1, MinChunkBytes
+	if joined, _ := w.joinAll(t, o, ServerConfig{files: 1}); joined == 0 || joined > link.MaxLinks/2 {
+		t.Errorf("%d links joined", joined)
+	}
+}
+
+// joinAll joins as many links to a session as a server allows, and returns their number and the
+// memory that is booked then. A session of another key must still begin.
+func (w hostileWay) joinAll(t *testing.T, o *Options, server ServerConfig) (joined int, booked int64) {
+	OnHost(t)
+	server.Keys, server.Timeouts, server.MaxWait = twoKeys(t.TempDir()), w.timeouts(), -1
+	v, addr := w.running(t, server)
+	cfg := railConfig(o.QPs, o.Slots, o.ChunkBytes, false, false, rdma.Wire{})
 	a, err := o.atDoor(testKey).AuthenticateOnce(t.Context(), w.provider, "tcp", addr, func() {})
 	if err != nil {
 		t.Fatal(err)
@@ -377,7 +396,6 @@ func TestLinksLeaveMemoryToOtherKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.rail.Close()
-	joined := 0
 	for n := credit.Link(2); n <= link.MaxLinks; n++ {
 		rail, err := w.provider.Open("tcp", cfg)
 		if err != nil {
@@ -394,12 +412,11 @@ func TestLinksLeaveMemoryToOtherKeys(t *testing.T) {
 			joined++
 		}
 	}
-	if left := all - v.door.BookedBytes(); joined < link.MaxLinks/2 || left < ring {
-		t.Errorf("%d links joined, and %d bytes are left for another key's session of %d", joined, left, ring)
-	}
+	booked = v.door.BookedBytes()
 	b, err := o.atDoor(otherKey).AuthenticateOnce(t.Context(), w.provider, "tcp", addr, func() {})
 	if err != nil {
 		t.Fatalf("the other key: %v", err)
 	}
 	_ = b.Close()
+	return joined, booked
 }

@@ -254,13 +254,19 @@ func takeLink(ctx context.Context, s *flow.Session, p rdma.Provider, req rdma.Re
 	if !ok {
 		return errors.Join(fmt.Errorf("no memory for link %d: %d bytes are left, and one key may not take all of them", n, room.LeftBytes), req.Reject(rdma.RejectResources))
 	}
+	files := cfg.Conns + 1
+	if !host.Take(files) {
+		giveBack()
+		return errors.Join(fmt.Errorf("no descriptors for the %d queue pairs of link %d: other sessions need those that are left (ulimit -n)", cfg.Conns, n), req.Reject(rdma.RejectResources))
+	}
+	giveAllBack := func() { giveBack(); host.Give(files) }
 	rail, err := p.Open(req.Device(), cfg)
 	if err != nil {
-		giveBack()
+		giveAllBack()
 		return errors.Join(err, req.Reject(rdma.RejectResources))
 	}
 	l := link.NewFurther(n, rail, s.Trust, cfg.Conns)
-	l.GiveBack = giveBack
+	l.GiveBack = giveAllBack
 	l.NameFor(p.Name(), req.Remote())
 	l.IsReserve = p.Name() == "tcp" && s.Link.Transport == "verbs"
 	l.Joining.Lock() // before any other request can find it

@@ -42,13 +42,13 @@ func (w *lander) judge(e *sinkEntry, x *wire.Extent, why error, isRepair bool) (
 		return false, nil
 	}
 	w.sink.tally.AddRepairs(1)
-	r.tries++
 	r.digest = x.Digest
-	if r.tries > flow.MaxResends {
-		if errors.Is(why, errAllOpen) {
+	if errors.Is(why, errAllOpen) {
+		if r.waits++; r.waits > flow.MaxWaits {
 			w.sink.failEntryLocked(e, Failed, fmt.Sprintf("%q: %v", e.Path, why))
 			return false, nil
 		}
+	} else if r.tries++; r.tries > flow.MaxResends {
 		w.sink.failEntryLocked(e, Corrupt, fmt.Sprintf("%q: bytes %d to %d %v in %d tries", e.Path, x.Off, x.Off+x.Length, why, r.tries))
 		return false, nil
 	}

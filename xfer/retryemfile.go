@@ -29,16 +29,19 @@ func retryOnEMFILE[T any](stop <-chan struct{}, open func() (T, error)) (T, erro
 }
 
 // awaitBudget opens a file when this session's budget has room for it, after the session has closed
-// others. A worker gives up its turn meanwhile, because those that close them need one. Call it
-// with no lock held: see Turn.
+// others. A worker gives up its turn meanwhile, because those that close them need one. Others may
+// keep their files open until this worker's chunk has been sent, so after longestWait one more file
+// is opened, whatever the budget says. Call it with no lock held: see Turn.
 func (s *source) awaitBudget(t *flow.Turn, open func() error) error {
-	const pause = 5 * time.Millisecond
-	for {
+	const pause, longestWait = 5 * time.Millisecond, time.Second
+	for i := 1; ; i++ {
 		err := open()
 		if !errors.Is(err, chunker.ErrBudget) {
 			return err
 		}
-		t.Leave()
+		if t.Leave(); i%int(longestWait/pause) == 0 {
+			s.tree.MayOpenAnother()
+		}
 		select {
 		case <-s.stop:
 			return context.Canceled

@@ -59,6 +59,8 @@ type ServerConfig struct {
 	Report func(Event)
 
 	trace link.Trace
+	// files, unless 0, is used for the number of files that the process may open.
+	files int
 }
 
 // ProtocolVersion is the version of everything that two ends send to each other. Both ends must use
@@ -101,7 +103,7 @@ func NewServer(cfg ServerConfig) *Server {
 	}
 	v := &Server{cfg: cfg, gpus: newGPUFinder(cfg.GPUs, cfg.Timeouts.Handshake/4)}
 	at := door.Config{
-		MaxSessions: cfg.MaxSessions, MaxMemory: cfg.MaxMemory, Files: filesLeft(), MaxWait: cfg.MaxWait, NoRails: cfg.NoRails, Followed: cfg.Followed,
+		MaxSessions: cfg.MaxSessions, MaxMemory: cfg.MaxMemory, Files: cmp.Or(cfg.files, filesLeft()), MaxWait: cfg.MaxWait, NoRails: cfg.NoRails, Followed: cfg.Followed,
 		Limit: cfg.Limit, Handshake: cfg.Timeouts.Handshake, Wire: cfg.Wire, RingBytes: ringBytes, Load: cfg.Load,
 		Distances: v.gpus.distances, Begin: v.begin,
 		Log: func(peer, key, what string, err error) { v.log(SessionEnd{Peer: peer, Key: key, What: what, Err: err}) },

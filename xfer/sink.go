@@ -86,7 +86,7 @@ func newSink(s *flow.Session, store *dest.Sink, tally *Tally, acct *copyResults)
 		k.out = store.Special()
 	}
 	if s.Files != nil {
-		k.openFiles.budget = s.Files
+		k.openFiles.within(s.Files, &s.Terms)
 		if store != nil {
 			store.MayOpen(s.Files)
 		}

@@ -88,12 +88,13 @@ type resend struct {
 func newSource(s *flow.Session, tree *chunker.Tree, tally *Tally, acct *copyResults) *source {
 	src := &source{Session: s, sender: newChunkSender(s), tree: tree, tally: tally, results: acct, turns: flow.NewTurns()}
 	src.jobs = flow.NewSlotQueue[*outSlot](flow.SourceSlots(s.Terms.Slots))
-	if s.Files != nil && tree != nil {
-		tree.MayOpen(s.Files)
-	}
 	src.failures.wake = make(chan struct{}, 1)
 	src.over, src.granted = make(chan struct{}), make(chan struct{})
 	src.window.cutting.most = cmp.Or(s.Terms.Transfers, DefaultTransfers)
+	if s.Files != nil && tree != nil {
+		// The large files, the small one that is being cut, and one more.
+		tree.MayOpen(s.Files, src.window.cutting.most+2)
+	}
 	src.sender.Commit = src.commitChunk
 	src.sender.Lost = src.resendLater
 	src.sender.Moved = src.resendMoved

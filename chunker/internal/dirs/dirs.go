@@ -184,6 +184,18 @@ func (c *Cache[D]) drop(el *list.Element) {
 	}
 }
 
+// DropTaken drops the directory that was used least recently, if the cache has part of the budget,
+// and gives that part back. It returns false if it has none.
+func (c *Cache[D]) DropTaken() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.taken == 0 {
+		return false
+	}
+	c.drop(c.order.Back())
+	return true
+}
+
 // Len is how many directories the cache keeps open.
 func (c *Cache[D]) Len() int {
 	c.mu.Lock()

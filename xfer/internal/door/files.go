@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 )
 
 // The rest of this file shares the process's limit of open files (setrlimit(2))
@@ -18,8 +19,10 @@ const (
 	// sessionFiles is the number of files, apart from its connections, that a
 	// session may open without asking: the directories that it starts in,
 	// temporary files, and the minimum of files and directories that it needs
-	// to make progress.
-	sessionFiles = 40
+	// to make progress. That is 12 files of 4 descriptors at a sink with the
+	// default number of parallel transfers. With wire.MaxTransfers it is 24
+	// files, which seldom need more than 2 each, and 18 of 2 at a source.
+	sessionFiles = 72
 	// allFiles is used for a process without a limit of open files.
 	allFiles = 1 << 30
 )
@@ -33,7 +36,7 @@ func (c *Config) mostWaiting() (all, ofKey int) {
 // filesOfSessions returns how many files all sessions together may have open.
 func (c *Config) filesOfSessions() int {
 	waiting, _ := c.mostWaiting()
-	return max(c.Files-doorFiles-waiting, c.Files*3/8, 2*(sessionFiles+1))
+	return max(c.Files-doorFiles-waiting, c.Files/2, 2*(sessionFiles+wire.MaxQPs))
 }
 
 // fitsFilesLocked reports whether a key may have n more files open. least means

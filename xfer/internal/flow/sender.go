@@ -355,6 +355,10 @@ func (o *Sender[C]) Credit(body []byte) error {
 // session, fails.
 const MaxResends = 3
 
+// MaxWaits is how often a piece is sent again because the sink could not open its file yet. The sink
+// waits before each request. The source does not know why a piece is sent again.
+const MaxWaits = 4096
+
 func (o *Sender[C]) ReturnedLocked(r *wire.ReturnedSlot) error {
 	news, err := o.Granted.Return(credit.Place{Slot: r.Slot, Generation: r.Generation})
 	if err != nil {
@@ -375,7 +379,7 @@ func (o *Sender[C]) ReturnedLocked(r *wire.ReturnedSlot) error {
 			return fmt.Errorf("%w: extent %d of chunk %d wanted again, it has %d", fault.ErrProtocol, i, p.chunk.ID, len(p.chunk.Extents))
 		}
 	}
-	if len(r.Bad) > 0 && p.chunk.Tries > 2*MaxResends {
+	if len(r.Bad) > 0 && p.chunk.Tries > 2*MaxResends+MaxWaits {
 		return fmt.Errorf("%w: parts of chunk %d wanted again and again", fault.ErrProtocol, p.chunk.ID)
 	}
 	if r.Again && p.chunk.HeaderTries >= MaxResends {

@@ -77,7 +77,8 @@ type Link struct {
 	// and other links are made meanwhile.
 	Joining sync.Mutex
 
-	// GiveBack, at a server, returns the memory that was reserved for a further link.
+	// GiveBack, at a server, returns the memory and descriptors that were reserved for a further
+	// link.
 	GiveBack func()
 	// relaxed says that this end's slots are registered with relaxed ordering.
 	relaxed atomic.Bool

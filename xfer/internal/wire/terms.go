@@ -15,7 +15,7 @@ const (
 	MaxChunkBytes = 64 << 20
 	MaxSlots      = 256
 	MaxQPs        = 16
-	// MaxTransfers does not exceed the number of files that any sink can have open.
+	// MaxTransfers is less than the number of files that any sink may have open.
 	MaxTransfers = 16
 	// MaxRingBytes bounds one end's ring.
 	MaxRingBytes = 1 << 30

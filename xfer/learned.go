@@ -110,6 +110,7 @@ func (t *Tries) learn(c *Client, d *firstConn, s *flow.Session, role conversatio
 	case l.over && mayUseTCP:
 		l.next = "TCP"
 	case l.over, l.rings+l.paths+l.hangups > mostPaths+mostRings:
+	case t.last && !t.once: // the user wants no further attempt, and TCP cannot end it
 	case hasUntried:
 		l.next = "another RDMA device"
 	case !isFirstHangup && hasOther:

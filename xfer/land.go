@@ -418,6 +418,7 @@ func (k *sink) completeLocked(e *sinkEntry) error {
 		}
 	}
 	e.setSize(t)
+	t.AllowHoles(e.Size - e.stored)
 	if k.Session.Terms.Has(wire.FlagReadBack) {
 		t.ReadBack(k.contentOf(e))
 	} else {

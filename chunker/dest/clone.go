@@ -25,7 +25,7 @@ func (b *Basis) Clone(p *Partial, bytes int64) (*Temp, error) {
 	if d.noClones.Load() {
 		return nil, nil
 	}
-	t, err := b.create(p)
+	t, err := b.createWhole(p)
 	if err != nil {
 		return nil, nil // Create meets the same error, if anything has to be written at all
 	}
@@ -61,7 +61,7 @@ func (b *Basis) Clone(p *Partial, bytes int64) (*Temp, error) {
 // may have changed after a piece was compared and before it was copied. Copy blocks for the
 // disk; see Watch. Bytes that cannot be read are left out.
 func (b *Basis) Copy() (*Temp, error) {
-	t, err := b.create(nil)
+	t, err := b.createWhole(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -73,6 +73,16 @@ func (b *Basis) Copy() (*Temp, error) {
 		return nil, errors.Join(fileset.OpErr("copy", t.place, err), t.Discard())
 	}
 	return t, nil
+}
+
+// createWhole makes a file that may begin with what the basis has. OpenBasis refuses to compare where
+// that cannot be, unless it could not tell yet.
+func (b *Basis) createWhole(p *Partial) (*Temp, error) {
+	t, err := b.create(p)
+	if err == nil && t.inOrder != nil {
+		return nil, errors.Join(fileset.OpErr("copy", t.place, fileset.ErrChanged), t.Discard())
+	}
+	return t, err
 }
 
 // create makes the file. Nobody else may read it before it is finished, because the old

@@ -81,8 +81,8 @@ type refused struct {
 	unlinks atomic.Bool // a temporary name could not be removed
 	// seeks: it takes writes in order only; see writesInOrder.
 	seeks struct {
-		once sync.Once
-		is   bool
+		mu        sync.Mutex // held while that is found out
+		known, is bool
 	}
 }
 

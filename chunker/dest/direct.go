@@ -39,6 +39,9 @@ func (t *Temp) beginDirect(dev *deviceRungs) (*directWriter, error) {
 	if fsys.IsMemory(dev.fsType) {
 		return nil, fileset.ErrInMemory
 	}
+	if t.inOrder != nil {
+		return nil, fileset.ErrInOrder // it alone may write to the file
+	}
 	fd, align, err := t.openToWrite()
 	if err != nil {
 		return nil, err

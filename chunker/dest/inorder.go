@@ -26,6 +26,8 @@ type inOrder struct {
 	ahead map[int64]int64 // runs of bytes that wait: their lengths by where they begin
 	ends  map[int64]int64 // and their beginnings by where they end
 	spill *os.File        // holds them, each at its own offset; nil until needed
+	// holes is how many bytes more may be holes: see AllowHoles.
+	holes int64
 }
 
 func newInOrder() *inOrder {
@@ -33,32 +35,49 @@ func newInOrder() *inOrder {
 }
 
 // writesInOrder reports whether the file system of a directory takes writes in order only. The
-// first call for it finds that out, by a file of its own.
+// first call for it finds that out, by a file of its own, or a later one if the first cannot tell,
+// as where it may make no file or a server is away: then the caller's own writes tell why.
 func (s *Sink) writesInOrder(h *dirHandle) bool {
 	d := s.deviceOf(h)
 	if d.rungs.fsType != unix.FUSE_SUPER_MAGIC || s.opt.OnlyLooks {
 		return false
 	}
-	d.refuses.seeks.once.Do(func() {
-		try := &Temp{dir: h}
-		if _, err := try.openSome(0o600); err != nil {
-			return // so will others, and tell why
-		}
-		err := fsys.Uninterrupted(func() error {
-			_, err := unix.Pwrite(try.fd, []byte{1}, holeBytes)
-			return err
-		})
+	seeks := &d.refuses.seeks
+	seeks.mu.Lock()
+	defer seeks.mu.Unlock()
+	if !seeks.known {
+		seeks.is, seeks.known = h.refusesSeeks()
+	}
+	return seeks.is
+}
+
+// refusesSeeks writes a file out of order. It is not sure after an error that may be of this
+// directory or this moment alone.
+func (h *dirHandle) refusesSeeks() (is, sure bool) {
+	try := &Temp{dir: h}
+	if _, err := try.openSome(0o600); err != nil {
+		return false, false
+	}
+	var err error
+	for _, off := range []int64{holeBytes, 0} {
 		if err == nil {
-			_, err = unix.Pwrite(try.fd, []byte{1}, 0)
+			err = fsys.Uninterrupted(func() error {
+				_, err := unix.Pwrite(try.fd, []byte{1}, off)
+				return err
+			})
 		}
-		if err == nil {
-			err = fsys.Flush(try.fd)
+	}
+	if err == nil {
+		err = fsys.Flush(try.fd)
+	}
+	fsys.CloseQuietly(try.fd)
+	_ = try.unlink()
+	for _, refusal := range []error{unix.EINVAL, unix.EOPNOTSUPP, unix.ESPIPE, unix.ENOSYS, unix.EPERM} {
+		if errors.Is(err, refusal) {
+			return true, true
 		}
-		d.refuses.seeks.is = err != nil && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT)
-		fsys.CloseQuietly(try.fd)
-		_ = try.unlink()
-	})
-	return d.refuses.seeks.is
+	}
+	return false, err == nil
 }
 
 // write writes p, or keeps it until its turn comes.
@@ -106,8 +125,8 @@ func (o *inOrder) add(off, n int64) {
 	o.ahead[off], o.ends[off+n] = n, off
 }
 
-// Hole says that so many bytes of the file are a hole. Without it they are one, too, but what comes
-// behind may have to wait for the file's end.
+// Hole says that so many bytes of the file are a hole. Without it what comes behind may have to wait
+// for the file's end, and Finish takes them for one only as far as AllowHoles says.
 func (t *Temp) Hole(off, n int64) error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -119,8 +138,20 @@ func (t *Temp) Hole(off, n int64) error {
 	defer o.mu.Unlock()
 	if off >= o.next {
 		o.add(off, n)
+		o.holes -= n
 	}
 	return o.drain(t)
+}
+
+// AllowHoles says, right before Finish, that n bytes of the file are holes, whether Hole was called
+// for them or not. Where writes wait for their turn, Finish fails if more than that did not come:
+// there would be zeros.
+func (t *Temp) AllowHoles(n int64) {
+	if o := t.inOrder; o != nil {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.holes += n
+	}
 }
 
 // drain writes what waits and has its turn.
@@ -159,15 +190,29 @@ func (o *inOrder) copy(t *Temp, n int64) error {
 	return nil
 }
 
-// finish writes all that waits, and zeros in holes and up to the file's end.
+// missing is how many bytes up to a file's end came neither as data nor as a hole.
+func (o *inOrder) missing(size int64) int64 {
+	n := max(0, size-o.next)
+	for off, run := range o.ahead {
+		n -= max(0, min(off+run, size)-off)
+	}
+	return n
+}
+
+// finish writes all that waits, and zeros in holes.
 func (o *inOrder) finish(t *Temp) error {
 	if o == nil {
 		return nil
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	err := o.copy(t, max(0, t.size-o.next))
-	t.written.Store(o.next)
+	var err error
+	if n := o.missing(t.size); n > o.holes {
+		err = fileset.OpErr("write", t.place, fmt.Errorf("%d bytes that are not in a hole did not come", n-o.holes))
+	} else {
+		err = o.copy(t, max(0, t.size-o.next))
+		t.written.Store(o.next)
+	}
 	return errors.Join(err, o.closeLocked())
 }
 

@@ -227,9 +227,9 @@ func (s *Sink) Top() string {
 func (s *Sink) CheckPlace() error {
 	var st unix.Stat_t
 	err := s.statGiven(s.basePath, &st)
-	moved := isElsewhere(s.base.Inode, &st, err)
+	moved := isElsewhere(s.base.Inode, &st, err) // its handle is open all the time
 	if top := s.top.Load(); !moved && top != nil && s.prefix != "" && s.stage == nil {
-		moved = isElsewhere(*top, &st, fsys.Fstatat(s.base.FD, s.prefix, &st, unix.AT_SYMLINK_NOFOLLOW))
+		moved = s.hasLost(s.base, s.prefix, s.prefix, *top)
 	}
 	if moved {
 		return fileset.KindErr("look up", s.dest, ErrMoved)
@@ -261,15 +261,35 @@ func (s *Sink) checkNamed(d *dirToSettle) error {
 	}
 	dir, leaf := fileset.SplitPath(d.target)
 	parent, err := s.dir(dir)
-	var st unix.Stat_t
+	lost := err != nil && isElsewhere(d.id, nil, err)
 	if err == nil {
-		err = fsys.Fstatat(parent.FD, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
+		lost = s.hasLost(parent, leaf, d.target, d.id)
 		parent.release()
 	}
-	if isElsewhere(d.id, &st, err) {
+	if lost {
 		return fileset.KindErr("look up", d.entry, ErrMoved)
 	}
 	return nil
+}
+
+// hasLost reports whether the directory that is known as target, and had an inode when it was made
+// or found, is no more what has its name. Where inode numbers change once nobody has a directory
+// open, that inode says nothing: then the directory is compared that is open as target, of which
+// only the name may be left, if it had to be opened again.
+func (s *Sink) hasLost(parent *dirHandle, leaf, target string, was manifest.Inode) bool {
+	var st unix.Stat_t
+	if d := s.deviceOf(parent); d != nil && fsys.NumbersMayChange(uint32(d.rungs.fsType)) {
+		h, err := s.dir(target)
+		if err == nil {
+			defer h.release()
+			err = fsys.Fstat(h.FD, &st)
+		}
+		if err != nil {
+			return isElsewhere(was, &st, err)
+		}
+		was = fileset.InodeOf(&st)
+	}
+	return isElsewhere(was, &st, fsys.Fstatat(parent.FD, leaf, &st, unix.AT_SYMLINK_NOFOLLOW))
 }
 
 // isElsewhere reports whether a look at the name of a directory shows that it is elsewhere by

@@ -3,8 +3,11 @@ package dest
 import (
 	"errors"
 	"os"
+	"syscall"
 	"testing"
 
+	"gdrcp/chunker/internal/dirs"
+	"gdrcp/internal/fusetest"
 	"gdrcp/internal/treetest"
 	"gdrcp/manifest"
 )
@@ -64,6 +67,66 @@ func TestDirectoryThatMoves(t *testing.T) {
 				t.Errorf("%s, rooted %v: %v", name, rooted, err)
 			}
 			s.Close()
+		}
+	}
+}
+
+// TestRenumberedDirectory: a directory that has another inode number once it was closed is still
+// there. One that has lost its name is not, and neither is one that was replaced while it is open.
+func TestRenumberedDirectory(t *testing.T) {
+	nothing := func(string) error { return nil }
+	aside := func(dir string) error { return os.Rename(dir, dir+".moved") }
+	for name, c := range map[string]struct {
+		strike func(dir string) error
+		open   bool // the directories stay open
+		moved  bool
+	}{
+		"nothing":          {strike: nothing},
+		"nothing, open":    {strike: nothing, open: true},
+		"gone":             {strike: aside, moved: true},
+		"gone, open":       {strike: aside, open: true, moved: true},
+		"a file":           {strike: func(dir string) error { return errors.Join(aside(dir), os.WriteFile(dir, nil, 0o600)) }, moved: true},
+		"a link":           {strike: func(dir string) error { return errors.Join(aside(dir), os.Symlink(dir+".moved", dir)) }, moved: true},
+		"replaced, opened": {strike: func(dir string) error { return errors.Join(aside(dir), os.Mkdir(dir, 0o755)) }, open: true, moved: true},
+	} {
+		for _, at := range []string{"into/d", "into"} {
+			for _, keep := range []Keep{{}, {Times: true}} {
+				below := t.TempDir()
+				treetest.MakeTree(t, below, "elsewhere/", "elsewhere/x=x")
+				mount := fusetest.MountRenumbered(t, below, false)
+				s := openSink(t, Options{Dest: mount + "/into", Keep: keep})
+				err := errors.Join(s.Place(&topDir, "."), s.Mkdir(&topDir, nil),
+					s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "d", Mode: 0o755}, nil), put(s, fileEntry("d/f", "x"), "x"))
+				number := func() uint64 {
+					d, err := os.Stat(mount + "/into/d")
+					if err != nil {
+						t.Fatal(err)
+					}
+					return d.Sys().(*syscall.Stat_t).Ino
+				}
+				before := number()
+				if !c.open {
+					s.dirs.Close()
+					s.dirs = dirs.NewCache(1, s.openDir)
+				}
+				_, statErr := os.Stat(mount + "/elsewhere/x")
+				if err = errors.Join(err, statErr); err != nil {
+					t.Fatal(err)
+				}
+				if changed := number() != before; changed == c.open {
+					t.Errorf("%s, %s: the number has changed: %v", name, at, changed)
+				}
+				if err := c.strike(mount + "/" + at); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.SettleDirs("e"); at == "into/d" && (err != nil) != c.moved { // to settle it may meet that first
+					t.Errorf("%s, %s, %+v: directories are settled: %v", name, at, keep, err)
+				}
+				if err := s.CheckPlace(); errors.Is(err, ErrMoved) != (c.moved && at == "into") {
+					t.Errorf("%s, %s, %+v: %v", name, at, keep, err)
+				}
+				s.Close()
+			}
 		}
 	}
 }

@@ -118,6 +118,9 @@ func (t *Temp) writeOver(anew bool) error {
 		return unix.EBUSY
 	}
 	over.must, over.fromDisk = t.must, t.fromDisk
+	if t.inOrder != nil {
+		over.inOrder = newInOrder() // of the same file system
+	}
 	err = t.copyTo(over)
 	if err == nil {
 		err = over.Finish()

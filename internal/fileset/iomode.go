@@ -66,8 +66,11 @@ func NoIOMode(op, path string, m IOMode, why error) error {
 // ErrInMemory is why a file system in memory has no mode past the page cache.
 var ErrInMemory = errors.New("it is in memory")
 
+// ErrInOrder is why a file whose writes must wait for their turn has no mode past the page cache.
+var ErrInOrder = errors.New("it takes writes in order only")
+
 // LacksIOMode reports whether an error says that the file system does not have a mode: not
 // that this file or this disk has a problem.
 func LacksIOMode(err error) bool {
-	return err == ErrInMemory || err == unix.EINVAL || err == unix.EOPNOTSUPP || err == unix.ENOSYS
+	return err == ErrInMemory || err == ErrInOrder || err == unix.EINVAL || err == unix.EOPNOTSUPP || err == unix.ENOSYS
 }

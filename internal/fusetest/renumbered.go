@@ -18,16 +18,17 @@ type renumbered struct {
 	mu    sync.Mutex
 	taken map[uint64]bool
 	made  uint64
-	known map[*renumberedNode]string // by directory: the file in it that was looked up last
+	known map[*renumberedNode]map[string]bool // by directory: the names that the kernel may know
 }
 
 // MountRenumbered mounts a file system that shows the directory below, as Mount does. It numbers
-// paths to files and links as libfuse does without use_ino: each path has a number until the kernel
-// forgets the file, and with reuse the lowest that is free. When a file is looked up, the kernel
-// forgets those of other directories that nobody has open. The ctime of a file is its mtime.
+// paths as libfuse does without use_ino: each path has a number until the kernel forgets what it
+// leads to, and with reuse the lowest that is free. When a file is looked up, the kernel forgets what
+// is in other directories, except what somebody has open and the directories that lead to the file.
+// The ctime of a file is its mtime.
 func MountRenumbered(t testing.TB, below string, reuse bool) (dir string) {
 	t.Helper()
-	in := &renumbered{reuse: reuse, taken: make(map[uint64]bool), known: make(map[*renumberedNode]string)}
+	in := &renumbered{reuse: reuse, taken: make(map[uint64]bool), known: make(map[*renumberedNode]map[string]bool)}
 	return MountLoopback(t, below, func(top *fs.LoopbackRoot) fs.InodeEmbedder {
 		return &renumberedNode{LoopbackNode: fs.LoopbackNode{RootData: top}, in: in}
 	})
@@ -36,7 +37,7 @@ func MountRenumbered(t testing.TB, below string, reuse bool) (dir string) {
 type renumberedNode struct {
 	fs.LoopbackNode
 	in     *renumbered
-	number uint64 // 0 for a directory
+	number uint64 // 0 for the top
 }
 
 // take returns a node's attributes for the kernel to know it by.
@@ -45,6 +46,9 @@ func (r *renumbered) take(mode uint32) (number uint64, a fs.StableAttr) {
 	defer r.mu.Unlock()
 	r.made++
 	number = 1 << 20
+	if mode&syscall.S_IFMT == syscall.S_IFDIR {
+		number = 1 << 40
+	}
 	if !r.reuse {
 		number += r.made
 	}
@@ -62,25 +66,31 @@ func (n *renumberedNode) OnForget() {
 	delete(n.in.taken, n.number)
 }
 
-// forget has the kernel forget the files of other directories than n, which it has locked, and
-// waits a little for that.
-func (n *renumberedNode) forget(name string) {
+// forget has the kernel forget what is in other directories than n, and waits a little for that: it
+// may have locked one of them, as it has n, for a call that waits for this one.
+func (n *renumberedNode) forget() {
+	leads := make(map[*fs.Inode]bool)
+	for i := n.EmbeddedInode(); i != nil; _, i = i.Parent() {
+		leads[i] = true
+	}
 	r := n.in
 	r.mu.Lock()
-	for dir, file := range r.known {
-		if dir != n {
-			delete(r.known, dir)
-			r.mu.Unlock()
-			dir.NotifyEntry(file)
-			r.mu.Lock()
+	defer r.mu.Unlock()
+	left := len(r.taken)
+	for dir, names := range r.known {
+		for name := range names {
+			if dir == n || leads[dir.GetChild(name)] {
+				continue
+			}
+			delete(names, name)
+			go dir.NotifyEntry(name)
+			left--
 		}
 	}
-	r.known[n] = name
-	for end := time.Now().Add(20 * time.Millisecond); len(r.taken) > 0 && time.Now().Before(end); r.mu.Lock() {
+	for end := time.Now().Add(20 * time.Millisecond); len(r.taken) > left && time.Now().Before(end); r.mu.Lock() {
 		r.mu.Unlock()
 		time.Sleep(time.Millisecond)
 	}
-	r.mu.Unlock()
 }
 
 // Lookup implements fs.NodeLookuper.
@@ -90,23 +100,33 @@ func (n *renumberedNode) Lookup(ctx context.Context, name string, out *fuse.Entr
 		return nil, fs.ToErrno(err)
 	}
 	if st.Mode&syscall.S_IFMT != syscall.S_IFDIR {
-		n.forget(name)
+		n.forget()
 	}
 	out.FromStat(&st)
 	sameChange(&out.Attr)
 	if ch := n.GetChild(name); ch != nil {
+		n.knows(name)
 		return ch, 0
 	}
-	return n.child(ctx, &st), 0
+	return n.child(ctx, name, st.Mode), 0
 }
 
-func (n *renumberedNode) child(ctx context.Context, st *syscall.Stat_t) *fs.Inode {
+func (n *renumberedNode) child(ctx context.Context, name string, mode uint32) *fs.Inode {
 	node := &renumberedNode{LoopbackNode: fs.LoopbackNode{RootData: n.RootData}, in: n.in}
-	a := fs.StableAttr{Mode: st.Mode, Ino: st.Ino}
-	if st.Mode&syscall.S_IFMT != syscall.S_IFDIR {
-		node.number, a = n.in.take(st.Mode)
-	}
+	var a fs.StableAttr
+	node.number, a = n.in.take(mode)
+	n.knows(name)
 	return n.NewInode(ctx, node, a)
+}
+
+// knows notes that the kernel is told of a name.
+func (n *renumberedNode) knows(name string) {
+	n.in.mu.Lock()
+	defer n.in.mu.Unlock()
+	if n.in.known[n] == nil {
+		n.in.known[n] = make(map[string]bool)
+	}
+	n.in.known[n][name] = true
 }
 
 // sameChange sets when a file was changed.
@@ -129,9 +149,16 @@ func (n *renumberedNode) Create(ctx context.Context, name string, flags, mode ui
 	if errno != 0 {
 		return nil, nil, 0, errno
 	}
-	st := syscall.Stat_t{Mode: out.Mode}
 	sameChange(&out.Attr)
-	return n.child(ctx, &st), f, opened, 0
+	return n.child(ctx, name, out.Mode), f, opened, 0
+}
+
+// Mkdir implements fs.NodeMkdirer.
+func (n *renumberedNode) Mkdir(ctx context.Context, name string, mode uint32, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	if _, errno := n.LoopbackNode.Mkdir(ctx, name, mode, out); errno != 0 {
+		return nil, errno
+	}
+	return n.child(ctx, name, out.Mode), 0
 }
 
 // Link implements fs.NodeLinker.

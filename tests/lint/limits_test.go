@@ -8,7 +8,7 @@ var limits = []struct {
 	most, goal float64
 }{
 	{"lines of the product", func(f *Figures) (float64, []string) { return float64(f.ProductLines), nil }, 74000, 61000},
-	{"lines of tests", func(f *Figures) (float64, []string) { return float64(f.TestLines), nil }, 92000, 72000},
+	{"lines of tests", func(f *Figures) (float64, []string) { return float64(f.TestLines), nil }, 92500, 72000},
 	{"files of a package", func(f *Figures) (float64, []string) { return f.MostFiles.figure() }, 86, 30},
 	{"lines of a package", func(f *Figures) (float64, []string) { return f.MostLines.figure() }, 15300, 5000},
 	{"files of a package that depend on each other", func(f *Figures) (float64, []string) { return f.LargestComponent.figure() }, 75, 17},

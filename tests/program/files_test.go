@@ -213,10 +213,15 @@ func noneWrong(t testing.TB, original, copied string) {
 	}
 }
 
-// noTemps fails the test if an entry below dir has no final name.
+// noTemps fails the test if an entry below dir has no final name. A server may still remove
+// what it has after its client has ended.
 func noTemps(t testing.TB, dir string) {
 	t.Helper()
-	if left := temps(dir); len(left) > 0 {
+	left := temps(dir)
+	for end := time.Now().Add(launch.Slow(5 * time.Second)); len(left) > 0 && time.Now().Before(end); left = temps(dir) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if len(left) > 0 {
 		t.Errorf("left behind: %q", left)
 	}
 }

@@ -93,9 +93,7 @@ func TestIOThatIsNotThere(t *testing.T) {
 			name = to + name
 		}
 		p.wantFailure(5, fmt.Sprintf(`(?m)^gdrcp: .*%s: the file system does not do this: direct I/O: it is in memory$`, regexp.QuoteMeta(strconv.Quote(name))))
-		if left := temps(disk); len(left) > 0 {
-			t.Errorf("left: %q", left)
-		}
+		noTemps(t, disk)
 		s.copy(t, s.operands(d, s.via(), "big", "disk/copy")...).wantCode(0)
 	})
 	run(t, how{}, "--io", "quick", "a", "b").wantFailure(2, `--io`)

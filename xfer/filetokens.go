@@ -77,21 +77,24 @@ func (f *fileTokens) wakeOn(ctx context.Context) {
 func (f *fileTokens) take() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	var timer *time.Timer
 	late := false
 	for !f.stopped {
 		if f.takeLocked() {
 			return nil
 		}
-		if f.publishing == 0 {
-			if late {
-				return errAllOpen
-			}
-			defer time.AfterFunc(tokenWait, func() {
+		switch {
+		case f.publishing > 0:
+		case late:
+			return errAllOpen
+		case timer == nil:
+			timer = time.AfterFunc(tokenWait, func() {
 				f.mu.Lock()
 				defer f.mu.Unlock()
 				late = true
 				f.cond.Broadcast()
-			}).Stop()
+			})
+			defer timer.Stop()
 		}
 		f.cond.Wait()
 	}

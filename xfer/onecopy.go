@@ -11,6 +11,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/internal/filter"
+	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/wire"
 )
@@ -214,7 +215,7 @@ func (g *OneCopy) admit(h *wire.Hello, s *flow.Session, end context.CancelCauseF
 		return fmt.Errorf("%w: it has begun already", errOtherCopy)
 	}
 	if g.turn != nil {
-		g.end(errSuperseded)
+		g.end(fault.ErrSuperseded)
 		close(g.over)
 	}
 	g.turn, g.end, g.over = s, end, make(chan struct{})

@@ -15,6 +15,7 @@ import (
 	"gdrcp/chunker/dest"
 	"gdrcp/internal/filter"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/flow"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
@@ -343,7 +344,7 @@ func TestGrantIsUsedOnce(t *testing.T) {
 		}
 		select {
 		case err := <-ended:
-			if !strings.Contains(fmt.Sprint(err), errSuperseded.Error()) {
+			if !strings.Contains(fmt.Sprint(err), fault.ErrSuperseded.Error()) {
 				t.Errorf("the session that hung: %v", err)
 			}
 		case <-time.After(rdmatest.Stretch(2 * link.AbortWait)):

@@ -11,9 +11,6 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// errSuperseded ends a session whose client has connected again.
-var errSuperseded = fault.ErrSuperseded
-
 // pushes are the copies that clients are pushing to a server. Only one attempt of a copy runs at a
 // time: an earlier one, whose connection is lost, still removes or publishes files and sets times
 // as it ends, and would change what a later one has made. The zero value has none.
@@ -56,7 +53,7 @@ func (p *pushes) enter(ctx context.Context, key string, end func(error), h *wire
 	}
 	c, leave := p.add(pushID{key, h.Copy.ID}, h.Copy.Attempt, end)
 	if c == nil {
-		return leave, errSuperseded
+		return leave, fault.ErrSuperseded
 	}
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
@@ -84,7 +81,7 @@ func (p *pushes) add(id pushID, attempt uint32, end func(error)) (c *pushedCopy,
 	case attempt < c.latest:
 		return nil, func() {}
 	default:
-		c.end(errSuperseded)
+		c.end(fault.ErrSuperseded)
 	}
 	c.latest, c.end = attempt, end
 	c.attempts++

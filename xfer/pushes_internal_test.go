@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gdrcp/internal/fileset"
+	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -35,10 +36,10 @@ func TestAttemptsOfOneCopy(t *testing.T) {
 		t.Errorf("beside the first: %v, of class %d", err, Classify(err))
 	}
 	leftSecond()
-	if !errors.Is(context.Cause(first), errSuperseded) || other.Err() != nil {
+	if !errors.Is(context.Cause(first), fault.ErrSuperseded) || other.Err() != nil {
 		t.Errorf("the first ended with %v, that of another key with %v", context.Cause(first), other.Err())
 	}
-	if _, left, err := enter("key", 0, time.Minute); !errors.Is(err, errSuperseded) {
+	if _, left, err := enter("key", 0, time.Minute); !errors.Is(err, fault.ErrSuperseded) {
 		t.Errorf("the first, late: %v", err)
 	} else {
 		left()

@@ -1,10 +1,11 @@
 package xfer
 
 import (
+	"testing"
+
 	"gdrcp/rdma"
 	"gdrcp/rdma/tcp"
 	"gdrcp/xfer/internal/link"
-	"testing"
 )
 
 // newTestLink returns a first link on a rail that ends with the test.

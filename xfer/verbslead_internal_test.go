@@ -1,9 +1,10 @@
 package xfer
 
 import (
-	"gdrcp/xfer/internal/link"
 	"testing"
 	"time"
+
+	"gdrcp/xfer/internal/link"
 )
 
 func TestVerbsLead(t *testing.T) {

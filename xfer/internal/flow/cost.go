@@ -30,8 +30,8 @@ func (s *Session) TellCost(ctx context.Context) error {
 	return s.Ctl.Send(ctx, wire.MsgCost, c.Encode())
 }
 
-// HeardCost records the session's cost at the server.
-func (s *Session) HeardCost(body []byte) error {
+// heardCost records the session's cost at the server.
+func (s *Session) heardCost(body []byte) error {
 	c, err := wire.DecodeCost(body)
 	if err == nil && !s.Costs.Asked {
 		err = fmt.Errorf("%w: a message about costs that was not asked for", fault.ErrProtocol)

@@ -23,8 +23,8 @@ func TestTimeIsDividedByThoseThatCompute(t *testing.T) {
 			t.Errorf("%d workers on %d processors: %v, want an hour", c.workers, c.processors, got)
 		}
 		s.Tally = &stat.Counters{}
-		f := Receiver{Session: &s, Counted: stat.Now() - int64(time.Hour)}
-		f.CountIdleLocked() // no slot is busy
+		f := Receiver{Session: &s, counted: stat.Now() - int64(time.Hour)}
+		f.countIdleLocked() // no slot is busy
 		if got := s.Tally.Spent()[stat.Wire].Round(time.Minute); got != time.Hour {
 			t.Errorf("%d workers on %d processors were idle for %v, want an hour", c.workers, c.processors, got)
 		}
@@ -52,17 +52,17 @@ func TestWorkersOfTheRingThatWasMade(t *testing.T) {
 func TestHeardCost(t *testing.T) {
 	body := (&wire.Cost{CPU: 5}).Encode()
 	var unasked Session
-	if err := unasked.HeardCost(body); !errors.Is(err, wire.ErrProtocol) || unasked.Costs.Theirs.Load() != nil {
+	if err := unasked.heardCost(body); !errors.Is(err, wire.ErrProtocol) || unasked.Costs.Theirs.Load() != nil {
 		t.Errorf("unasked: %v", err)
 	}
 	asked := Session{Session: &link.Session{}, Costs: Costs{Asked: true}}
-	if err := asked.HeardCost([]byte{1}); !errors.Is(err, wire.ErrProtocol) {
+	if err := asked.heardCost([]byte{1}); !errors.Is(err, wire.ErrProtocol) {
 		t.Errorf("cut off: %v", err)
 	}
-	if err := asked.HeardCost(body); err != nil || asked.Costs.Theirs.Load().CPU != 5 {
+	if err := asked.heardCost(body); err != nil || asked.Costs.Theirs.Load().CPU != 5 {
 		t.Errorf("asked: %v, %+v", err, asked.Costs.Theirs.Load())
 	}
-	if err := asked.HeardCost(body); !errors.Is(err, wire.ErrProtocol) {
+	if err := asked.heardCost(body); !errors.Is(err, wire.ErrProtocol) {
 		t.Errorf("again: %v", err)
 	}
 }

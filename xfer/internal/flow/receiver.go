@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
+
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/credit"
@@ -13,7 +15,6 @@ import (
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
-	"sync"
 )
 
 // Filled names a filled slot and the link that filled it.
@@ -39,13 +40,13 @@ type Receiver struct {
 	RingTold chan struct{}
 
 	mu      sync.Mutex
-	Granted bool  // the peer was sent the description of the ring
+	granted bool  // the peer was sent the description of the ring
 	Begun   bool  // a chunk has arrived
-	Counted int64 // time up to which idle time is counted, by stat.Now
+	counted int64 // time up to which idle time is counted, by stat.Now
 	slots   credit.Sink
 	filled  []filling // by slot
 	parked  int       // slots whose chunks wait for other chunks
-	Credits []wire.ReturnedSlot
+	credits []wire.ReturnedSlot
 	buf     []byte
 	batch   int
 	// idle has a token if no slot was filled a moment ago.
@@ -55,7 +56,7 @@ type Receiver struct {
 func NewReceiver(s *Session) *Receiver {
 	n := s.Terms.Slots
 	return &Receiver{
-		Session: s, Seals: s.chunkSeals(false), Work: NewSlotQueue[Filled](n), RingTold: make(chan struct{}), slots: credit.NewSink(n), filled: make([]filling, n), Credits: make([]wire.ReturnedSlot, 0, n),
+		Session: s, Seals: s.chunkSeals(false), Work: NewSlotQueue[Filled](n), RingTold: make(chan struct{}), slots: credit.NewSink(n), filled: make([]filling, n), credits: make([]wire.ReturnedSlot, 0, n),
 		buf: make([]byte, 0, wire.MsgBytes), batch: creditBatch(n), idle: make(chan struct{}, 1),
 	}
 }
@@ -71,10 +72,10 @@ func (f *Receiver) Immediate(l *link.Link, imm uint32) error {
 	slot, gen := wire.SplitImmediate(imm)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.Granted {
+	if !f.granted {
 		return fmt.Errorf("%w: a chunk before the ring was granted", fault.ErrProtocol)
 	}
-	f.CountIdleLocked()
+	f.countIdleLocked()
 	f.Begun = true
 	p, err := f.slots.Announce(l.Number, slot, uint64(gen), wire.ImmGenMask)
 	switch {
@@ -139,10 +140,10 @@ func (f *Receiver) GiveBack(r wire.ReturnedSlot) {
 	defer f.mu.Unlock()
 	f.filled[r.Slot].link.DoneBytes.Add(f.filled[r.Slot].bytes)
 	p := credit.Place{Slot: r.Slot, Generation: r.Generation}
-	f.CountIdleLocked()
+	f.countIdleLocked()
 	f.slots.Return(p)
 	f.Session.Trace.Step(credit.Step{Kind: credit.StepReturned, Sink: true, Place: p, Again: len(r.Bad) > 0 || r.Again})
-	f.Credits = append(f.Credits, r)
+	f.credits = append(f.credits, r)
 	f.flushLocked(len(r.Bad) > 0 || r.Again)
 	if f.slots.Busy() == 0 {
 		select {
@@ -155,14 +156,14 @@ func (f *Receiver) GiveBack(r wire.ReturnedSlot) {
 // ReturnAll waits until all slots have gone back to the source, which counts them. A worker may
 // return a slot after its contents are published.
 func (f *Receiver) ReturnAll(ctx context.Context) error {
-	if err := f.AwaitIdle(ctx); err != nil {
+	if err := f.awaitIdle(ctx); err != nil {
 		return err
 	}
 	for {
 		f.mu.Lock()
 		n := f.encodeLocked()
 		body := bytes.Clone(f.buf)
-		f.Credits = f.Credits[:copy(f.Credits, f.Credits[n:])]
+		f.credits = f.credits[:copy(f.credits, f.credits[n:])]
 		f.mu.Unlock()
 		if n == 0 {
 			return nil
@@ -173,8 +174,8 @@ func (f *Receiver) ReturnAll(ctx context.Context) error {
 	}
 }
 
-// AwaitIdle waits until no worker has a slot.
-func (f *Receiver) AwaitIdle(ctx context.Context) error {
+// awaitIdle waits until no worker has a slot.
+func (f *Receiver) awaitIdle(ctx context.Context) error {
 	for {
 		f.mu.Lock()
 		busy := f.slots.Busy()
@@ -202,13 +203,13 @@ func (f *Receiver) Park(slots int) {
 // flushLocked sends the collected credits when there are enough, or when the source might be
 // waiting for them. If the window is closed they are kept until it opens.
 func (f *Receiver) flushLocked(now bool) {
-	if len(f.Credits) == 0 || (!now && len(f.Credits) < f.batch && f.slots.Busy() > f.parked) {
+	if len(f.credits) == 0 || (!now && len(f.credits) < f.batch && f.slots.Busy() > f.parked) {
 		return
 	}
 	n := f.encodeLocked()
 	// Ignore the error: if the connection is dead, the poller reports why.
 	if ok, _ := f.Session.Ctl.TrySend(wire.MsgCredit, f.buf); ok {
-		f.Credits = f.Credits[:copy(f.Credits, f.Credits[n:])]
+		f.credits = f.credits[:copy(f.credits, f.credits[n:])]
 	}
 }
 
@@ -216,8 +217,8 @@ func (f *Receiver) flushLocked(now bool) {
 // holds.
 func (f *Receiver) encodeLocked() (n int) {
 	f.buf = f.buf[:0]
-	for n < len(f.Credits) && len(f.buf) < wire.MaxBodyBytes-returnedBytes {
-		f.buf = wire.AppendReturned(f.buf, &f.Credits[n])
+	for n < len(f.credits) && len(f.buf) < wire.MaxBodyBytes-returnedBytes {
+		f.buf = wire.AppendReturned(f.buf, &f.credits[n])
 		n++
 	}
 	return n
@@ -231,22 +232,22 @@ const returnedBytes = 3 + 10 + 1 + 2 + wire.MaxExtents*2
 func (f *Receiver) IsFull() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.slots.Busy()+len(f.Credits) >= f.slots.Slots()
+	return f.slots.Busy()+len(f.credits) >= f.slots.Slots()
 }
 
-// CountIdleLocked counts the time since the last call for each worker that could have computed but
+// countIdleLocked counts the time since the last call for each worker that could have computed but
 // had no chunk.
-func (f *Receiver) CountIdleLocked() {
+func (f *Receiver) countIdleLocked() {
 	s := f.Session
 	n := s.Computing()
-	f.Counted = s.Tally.SpendBy(max(n-f.slots.Busy(), 0), stat.Wire, f.Counted, n)
+	f.counted = s.Tally.SpendBy(max(n-f.slots.Busy(), 0), stat.Wire, f.counted, n)
 }
 
 // CountFromNow drops the idle time that is not counted yet.
 func (f *Receiver) CountFromNow() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.Counted = stat.Now()
+	f.counted = stat.Now()
 }
 
 // AwaitSlot waits for a filled slot. If isNear is set, it prefers a slot that is near. The wait for
@@ -299,7 +300,7 @@ func (f *Receiver) GrantRing(ctx context.Context) error {
 	f.mu.Lock()
 	f.slots.Shrink(f.Session.Link.Ring.Slots)
 	f.batch = creditBatch(f.Session.Link.Ring.Slots)
-	f.Granted, f.Counted = true, stat.Now()
+	f.granted, f.counted = true, stat.Now()
 	f.mu.Unlock()
 	info := f.Session.Link.Ring.Info()
 	f.Session.TellNear(f.Session.Link, &info)

@@ -17,7 +17,7 @@ import (
 func TestSlotsComeBackBeforeTheEnd(t *testing.T) {
 	t.Parallel()
 	f := NewReceiver(&Session{Session: &link.Session{Ctl: &link.Control{}}, Terms: wire.Terms{Slots: 8}, Tally: &stat.Counters{}})
-	f.Granted = true
+	f.granted = true
 	rail, err := tcp.New().Open("tcp", rdma.RailConfig{Conns: 1, SendDepth: wire.ControlMargin, RecvDepth: wire.ControlMargin, MsgBytes: wire.MsgBytes, WriteBytes: wire.MinChunkBytes})
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +39,7 @@ func TestSlotsComeBackBeforeTheEnd(t *testing.T) {
 		a := f.Work.Next(nil)
 		f.GiveBack(wire.ReturnedSlot{Slot: uint32(a.Slot), Generation: a.Generation})
 	}
-	if err := f.AwaitIdle(t.Context()); err != nil || len(f.Credits) != 2 {
-		t.Errorf("%v, with %d credits", err, len(f.Credits))
+	if err := f.awaitIdle(t.Context()); err != nil || len(f.credits) != 2 {
+		t.Errorf("%v, with %d credits", err, len(f.credits))
 	}
 }

@@ -3,6 +3,9 @@ package flow
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
+
 	"gdrcp/internal/numa"
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
@@ -10,8 +13,6 @@ import (
 	"gdrcp/xfer/internal/fault"
 	"gdrcp/xfer/internal/link"
 	"gdrcp/xfer/internal/wire"
-	"slices"
-	"sync"
 )
 
 // Chunk is a chunk to send: the contents of its header, and what the source keeps of the files that
@@ -70,7 +71,7 @@ type Sender[C any] struct {
 
 	Mu      sync.Mutex
 	Cond    *sync.Cond
-	Links   []*link.Link // links that may carry chunks
+	links   []*link.Link // links that may carry chunks
 	Granted credit.Source
 	Slots   []Slot[C]
 	Free    []int          // source slots; the most recently used is on top, because it is in the cache
@@ -238,7 +239,7 @@ func (o *Sender[C]) nextLocked() (s *Slot[C], resend bool) {
 
 // addressLocked gives a chunk a sink slot and a lane. It returns false while there is no link.
 func (o *Sender[C]) addressLocked(s *Slot[C]) bool {
-	l := o.LaneLocked(o.Session.Link.Ring.SpreadTo(s.Index))
+	l := o.laneLocked(o.Session.Link.Ring.SpreadTo(s.Index))
 	if l == nil {
 		return false
 	}
@@ -249,21 +250,21 @@ func (o *Sender[C]) addressLocked(s *Slot[C]) bool {
 	return true
 }
 
-// LaneLocked returns the lane with the least in flight for its rate, among the links that are best
+// laneLocked returns the lane with the least in flight for its rate, among the links that are best
 // for chunks. Among equals, links and their lanes take turns. In a ring on several NUMA nodes, far
 // lanes have a handicap (farLocked). node is that of this end's slot, or nil.
-func (o *Sender[C]) LaneLocked(node *numa.Node) (best *link.Lane) {
+func (o *Sender[C]) laneLocked(node *numa.Node) (best *link.Lane) {
 	o.turn++
 	least, leastRank := 0.0, 0
-	for n := range o.Links {
-		link := o.Links[(o.turn+n)%len(o.Links)]
+	for n := range o.links {
+		link := o.links[(o.turn+n)%len(o.links)]
 		rank, lanes := link.Rank(), link.Snapshot()
 		if best != nil && rank > leastRank {
 			continue
 		}
 		far := o.farLocked(link, node)
 		for i := range lanes {
-			l := lanes[(o.turn/len(o.Links)+i)%len(lanes)]
+			l := lanes[(o.turn/len(o.links)+i)%len(lanes)]
 			if load := float64(l.OutBytes+far) / link.Rate; best == nil || rank < leastRank || load < least {
 				best, least, leastRank = l, load, rank
 			}
@@ -343,7 +344,7 @@ func (o *Sender[C]) Immediate(imm uint32) error {
 func (o *Sender[C]) Credit(body []byte) error {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
-	if err := wire.DecodeCredit(body, o.badBuf, o.ReturnedLocked); err != nil {
+	if err := wire.DecodeCredit(body, o.badBuf, o.returnedLocked); err != nil {
 		return err
 	}
 	o.Cond.Broadcast()
@@ -359,7 +360,7 @@ const MaxResends = 3
 // waits before each request. The source does not know why a piece is sent again.
 const MaxWaits = 4096
 
-func (o *Sender[C]) ReturnedLocked(r *wire.ReturnedSlot) error {
+func (o *Sender[C]) returnedLocked(r *wire.ReturnedSlot) error {
 	news, err := o.Granted.Return(credit.Place{Slot: r.Slot, Generation: r.Generation})
 	if err != nil {
 		return fmt.Errorf("%w: %w", fault.ErrProtocol, err)

@@ -30,7 +30,7 @@ func TestRingOfFewerSlots(t *testing.T) {
 		if o.Granted.Grants() != int(slots) {
 			t.Errorf("%d slots are granted of %d", o.Granted.Grants(), slots)
 		}
-		if err := o.ReturnedLocked(&wire.ReturnedSlot{Slot: slots, Generation: 1}); !errors.Is(err, fault.ErrProtocol) {
+		if err := o.returnedLocked(&wire.ReturnedSlot{Slot: slots, Generation: 1}); !errors.Is(err, fault.ErrProtocol) {
 			t.Errorf("slot %d of %d comes back: %v", slots, slots, err)
 		}
 	}
@@ -62,8 +62,8 @@ func TestRingOverEachLink(t *testing.T) {
 		if (err == nil) != c.ok || !c.ok && !errors.Is(err, fault.ErrProtocol) {
 			t.Errorf("step %d: %v", i, err)
 		}
-		if n := min(3, 3*len(c.links)); o.Granted.Grants() != n || o.Granted.Slots() != n || !slices.Equal(o.Links, c.links) {
-			t.Errorf("step %d: %d granted, %d links", i, o.Granted.Grants(), len(o.Links))
+		if n := min(3, 3*len(c.links)); o.Granted.Grants() != n || o.Granted.Slots() != n || !slices.Equal(o.links, c.links) {
+			t.Errorf("step %d: %d granted, %d links", i, o.Granted.Grants(), len(o.links))
 		}
 	}
 }
@@ -94,10 +94,10 @@ func TestWhichLinkGetsAChunk(t *testing.T) {
 			l := &link.Link{Rate: 1, IsReserve: c.reserve}
 			l.Suspected.Store(c.silent)
 			l.Lanes = []*link.Lane{{Link: l, OutBytes: int64(1+i) << 20}}
-			o.Links = append(o.Links, l)
+			o.links = append(o.links, l)
 		}
-		for turn := range len(o.Links) {
-			if got := o.LaneLocked(nil); got != o.Links[tc.want].Lanes[0] {
+		for turn := range len(o.links) {
+			if got := o.laneLocked(nil); got != o.links[tc.want].Lanes[0] {
 				t.Errorf("%+v, turn %d: want link %d", tc.links, turn, tc.want)
 			}
 		}
@@ -109,9 +109,9 @@ func TestLinkWithoutLanesGetsNoChunk(t *testing.T) {
 	t.Parallel()
 	closed, other := &link.Link{Rate: 1}, &link.Link{Rate: 1, IsReserve: true}
 	other.Lanes = []*link.Lane{{Link: other}}
-	o := &Sender[struct{}]{Links: []*link.Link{closed, other}}
-	for range o.Links {
-		if o.LaneLocked(nil) != other.Lanes[0] {
+	o := &Sender[struct{}]{links: []*link.Link{closed, other}}
+	for range o.links {
+		if o.laneLocked(nil) != other.Lanes[0] {
 			t.Error("no lane is found, and one is there")
 		}
 	}
@@ -126,11 +126,11 @@ func TestNearLaneGoesFirst(t *testing.T) {
 	for i := range 4 {
 		l := &link.Link{Rate: 400, Node: nodes[i%2], Target: wire.RingInfo{SlotBytes: 1 << 20}}
 		l.Lanes = []*link.Lane{{Link: l}}
-		o.Links = append(o.Links, l)
+		o.links = append(o.links, l)
 	}
 	var got [2]int
 	for range 32 {
-		l := o.LaneLocked(nodes[1])
+		l := o.laneLocked(nodes[1])
 		l.OutBytes += 1 << 20
 		got[slices.Index(nodes, l.Link.Node)]++
 	}
@@ -140,7 +140,7 @@ func TestNearLaneGoesFirst(t *testing.T) {
 	}
 	var evenly [2]int
 	for range 8 {
-		l := o.LaneLocked(nil)
+		l := o.laneLocked(nil)
 		l.OutBytes += 1 << 20
 		evenly[slices.Index(nodes, l.Link.Node)]++
 	}

@@ -21,7 +21,7 @@ func (o *Sender[C]) LinkReady(l *link.Link) {
 // useLocked sends chunks over a link from now on, if both ends' rings are registered on it.
 func (o *Sender[C]) useLocked(l *link.Link) {
 	if l.Ready && l.Target.Slots != 0 && !l.Lost.Load() {
-		o.Links = append(o.Links, l)
+		o.links = append(o.links, l)
 	}
 	o.pumpLocked()
 }
@@ -30,7 +30,7 @@ func (o *Sender[C]) useLocked(l *link.Link) {
 func (o *Sender[C]) LinkLost(l *link.Link) {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
-	o.Links = slices.DeleteFunc(o.Links, func(other *link.Link) bool { return other == l })
+	o.links = slices.DeleteFunc(o.links, func(other *link.Link) bool { return other == l })
 }
 
 // Shut takes back what a lost link had, after its connections are closed: this end's slots, for

@@ -3,6 +3,8 @@
 package flow
 
 import (
+	"sync/atomic"
+
 	"gdrcp/chunker"
 	"gdrcp/internal/filter"
 	"gdrcp/internal/numa"
@@ -11,7 +13,6 @@ import (
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
-	"sync/atomic"
 )
 
 // Session is one end of a conversation about a copy: its links, and what both ends have agreed and
@@ -68,7 +69,7 @@ func (s *Session) heardAside(f *wire.Frame) (taken bool, err error) {
 	case wire.MsgMemory:
 		return true, s.heardMemory(f.Body)
 	case wire.MsgCost:
-		return true, s.HeardCost(f.Body)
+		return true, s.heardCost(f.Body)
 	}
 	return false, nil
 }

@@ -20,16 +20,16 @@ const (
 	// runtime ends a program with 10,000 threads. Each session has at least one of both.
 	serverWorkers = 4096
 	serverReads   = 2048
-	// LeastWorkers is the number of workers of a session if pieces are large, or if a processor
+	// leastWorkers is the number of workers of a session if pieces are large, or if a processor
 	// works long on each. There may be fewer slots for them, or a smaller share of a server.
-	LeastWorkers = 8
+	leastWorkers = 8
 )
 
 // DiskWorkers is the number of workers that a session has at this end, including those that wait
 // for disks. It is at most the number of slots. If chunks are compressed or encrypted there are no
 // more workers than can compute, because each needs memory to unpack a chunk.
 func (s *Session) DiskWorkers() int {
-	n, least := chunker.DiskWorkers(), max(chunker.Workers(), LeastWorkers)
+	n, least := chunker.DiskWorkers(), max(chunker.Workers(), leastWorkers)
 	if s.Terms.Codec != wire.CompressOff || s.Terms.Encrypted() {
 		n = least
 	}

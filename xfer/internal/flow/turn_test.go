@@ -11,7 +11,7 @@ import (
 // The number of workers that wait for disks is bounded by the slots, by the memory that each needs,
 // and by the sessions of a server.
 func TestDiskWorkers(t *testing.T) {
-	all, least := chunker.DiskWorkers(), max(chunker.Workers(), LeastWorkers)
+	all, least := chunker.DiskWorkers(), max(chunker.Workers(), leastWorkers)
 	for _, c := range []struct {
 		name  string
 		terms wire.Terms

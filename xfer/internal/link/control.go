@@ -39,7 +39,7 @@ type keptMessage struct {
 	body []byte
 }
 
-func NewControl(l *Link) *Control {
+func newControl(l *Link) *Control {
 	return &Control{link: l, Lane: l.firstLane(), Window: credit.NewWindow(wire.ControlWindow), again: 1, room: make(chan struct{}, 1)}
 }
 

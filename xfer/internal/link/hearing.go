@@ -55,7 +55,7 @@ const leastHoldUp = time.Second
 
 // holdsUp returns the reason to drop a link that may merely be slow: the whole copy has stopped,
 // and the link missed a heartbeat that arrived over another one. The other link then resends a lost
-// packet sooner than the device would. Each rail is dropped for this at most once in HoldUpRest: on
+// packet sooner than the device would. Each rail is dropped for this at most once in holdUpRest: on
 // a wire that keeps losing packets, dropping costs more than waiting.
 func (s *Session) holdsUp(l *Link, h *hearing) error {
 	beat := s.Timeouts.Heartbeat
@@ -63,7 +63,7 @@ func (s *Session) holdsUp(l *Link, h *hearing) error {
 	if silent <= patience || s.Links.heardLast(l) > lateBeat(beat) || time.Since(h.late) <= patience {
 		return nil
 	}
-	if _, ok := s.carrier(); !ok || s.stands() <= patience-beat/2 || !s.Links.MayHurry(l) {
+	if _, ok := s.carrier(); !ok || s.stands() <= patience-beat/2 || !s.Links.mayHurry(l) {
 		return nil
 	}
 	return &rdma.OpError{
@@ -98,7 +98,7 @@ func (s *Session) beatLink(l *Link, h *hearing) error {
 	}
 	l.Suspected.Store(silent > s.Timeouts.Suspect)
 	for _, lane := range l.Snapshot() {
-		lane.Beat()
+		lane.beat()
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ type Lane struct {
 	// OutBytes is the number of bytes in flight to the sink. The flow.Sender's lock guards it.
 	OutBytes int64
 
-	beating atomic.Bool // a heartbeat is in flight: see Beat
+	beating atomic.Bool // a heartbeat is in flight: see beat
 
 	// A message is sealed and posted under one lock, because seals are numbered and the peer
 	// accepts them only in order.
@@ -37,9 +37,9 @@ type Lane struct {
 	wr    [1]rdma.WR
 }
 
-func NewLane(link *Link, conn rdma.Conn, name trust.Lane) *Lane {
+func newLane(link *Link, conn rdma.Conn, name trust.Lane) *Lane {
 	l := &Lane{Link: link, Conn: conn}
-	l.seal, l.open = link.Keys.Messages(name)
+	l.seal, l.open = link.keys.Messages(name)
 	return l
 }
 

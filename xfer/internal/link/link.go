@@ -23,7 +23,7 @@ import (
 type Link struct {
 	Number credit.Link
 	Rail   rdma.Rail
-	Keys   *trust.Session
+	keys   *trust.Session
 	// name is the rail's name in messages for people: its device, or its address for TCP.
 	name string
 	// Transport is the provider's name.
@@ -51,7 +51,7 @@ type Link struct {
 	Over      context.Context
 	End       context.CancelFunc
 	hasPoller bool
-	Polled    chan struct{}
+	polled    chan struct{}
 	Shut      chan struct{}
 	// Unusable is the reason why the ring could not be registered on the rail. There is no point in
 	// another attempt.
@@ -95,7 +95,7 @@ type Link struct {
 func NewFirst(rail rdma.Rail, keys *trust.Session, mostLanes int, transport string, conn rdma.Conn, name trust.Lane) *Link {
 	l := NewFurther(1, rail, keys, mostLanes)
 	l.NameFor(transport, conn.Remote())
-	l.Lanes = []*Lane{NewLane(l, conn, name)}
+	l.Lanes = []*Lane{newLane(l, conn, name)}
 	return l
 }
 
@@ -110,8 +110,8 @@ func (r *Link) NameFor(transport string, peer netip.AddrPort) {
 // NewFurther returns a link without a queue pair.
 func NewFurther(number credit.Link, rail rdma.Rail, keys *trust.Session, mostLanes int) *Link {
 	l := &Link{
-		Number: number, Rail: rail, Keys: keys, mostLanes: mostLanes, ringReady: make(chan struct{}),
-		Polled: make(chan struct{}), Shut: make(chan struct{}), Lanes: []*Lane{}, Rate: 1, GiveBack: func() {}, DoneBytes: new(atomic.Int64),
+		Number: number, Rail: rail, keys: keys, mostLanes: mostLanes, ringReady: make(chan struct{}),
+		polled: make(chan struct{}), Shut: make(chan struct{}), Lanes: []*Lane{}, Rate: 1, GiveBack: func() {}, DoneBytes: new(atomic.Int64),
 	}
 	if l.gbps = rail.Device().RateGbps(); l.gbps > 0 {
 		l.Rate = l.gbps
@@ -183,7 +183,7 @@ func (r *Link) AddLane(conn rdma.Conn, name trust.Lane) error {
 		return errors.Join(rdma.ErrClosed, conn.Close())
 	}
 	// Copy on write: the poller and the heartbeat goroutine read the slice without the lock.
-	r.Lanes = append(append(make([]*Lane, 0, len(r.Lanes)+1), r.Lanes...), NewLane(r, conn, name))
+	r.Lanes = append(append(make([]*Lane, 0, len(r.Lanes)+1), r.Lanes...), newLane(r, conn, name))
 	r.mu.Unlock()
 	return nil
 }

@@ -40,7 +40,7 @@ func (s *Session) LoseLink(l *Link, why error) error {
 	}
 	left, news, err := s.Links.Drop(l, why)
 	switch {
-	case errors.Is(err, ErrBarrenLinks):
+	case errors.Is(err, errBarrenLinks):
 		return &fault.LostError{Peer: s.Peer, Err: fmt.Errorf("%w (%w)", why, err)}
 	case err != nil:
 		return &fault.LostError{Peer: s.Peer, Err: why}
@@ -50,24 +50,24 @@ func (s *Session) LoseLink(l *Link, why error) error {
 	}
 	s.moveControl(l)
 	c.LinkLost(l)
-	s.ReportLoss(l, why, left)
-	s.Links.Spawn(func(ctx context.Context) error { return s.ShutLink(ctx, c, l) })
+	s.reportLoss(l, why, left)
+	s.Links.Spawn(func(ctx context.Context) error { return s.shutLink(ctx, c, l) })
 	if left == 0 {
 		s.Links.Spawn(func(ctx context.Context) error { return s.awaitLink(ctx, why) })
 	}
 	return nil
 }
 
-// ShutLink ends a lost link: its connections, its poller, and this end's registrations there. The
+// shutLink ends a lost link: its connections, its poller, and this end's registrations there. The
 // link counts as shut only after all three. A queue pair that the peer already uses may still be in
 // Accept here, in no list of lanes, and could write to a slot that a fence has granted again.
-func (s *Session) ShutLink(ctx context.Context, c Carrier, l *Link) error {
+func (s *Session) shutLink(ctx context.Context, c Carrier, l *Link) error {
 	if err := l.closeLanes(); err != nil {
 		// The device may still use the slots.
 		return &fault.LostError{Peer: s.Peer, Err: fmt.Errorf("give up rail %s: %w", l.name, err)}
 	}
 	l.End()
-	<-l.Polled
+	<-l.polled
 	if l.Number != 1 {
 		_ = l.Close()
 	} else if err := l.unregister(); err != nil {
@@ -99,15 +99,15 @@ func (s *Session) moveControl(l *Link) {
 	}
 }
 
-// HungUpTime is how long a session waits for another link when the peer closed the last
+// hungUpTime is how long a session waits for another link when the peer closed the last
 // one. Its device may have failed, and not its process.
-const HungUpTime = 2 * time.Second
+const hungUpTime = 2 * time.Second
 
 // awaitLink waits for a link to replace the last one, which was lost for the reason why.
 func (s *Session) awaitLink(ctx context.Context, why error) error {
 	bound := s.Timeouts.Silence
 	if rdma.FaultOf(why) == rdma.FaultPeer {
-		bound = min(bound, HungUpTime) // probably its process has ended
+		bound = min(bound, hungUpTime) // probably its process has ended
 	}
 	t, again := time.NewTimer(bound), time.NewTicker(min(time.Second, bound/2))
 	defer t.Stop()

@@ -15,14 +15,14 @@ func (s *Session) reportRail(l *Link, why error, left int) {
 	}
 }
 
-// LossTime is how long to wait before reporting a rail that the peer closed: a peer that ends the
+// lossTime is how long to wait before reporting a rail that the peer closed: a peer that ends the
 // session closes all of them, one by one.
-const LossTime = time.Second
+const lossTime = time.Second
 
-// ReportLoss reports that a rail was lost, unless it was of no use. If the peer closed the last
-// one, the session waits for another before it ends, and then reports the reason itself. ReportLoss
+// reportLoss reports that a rail was lost, unless it was of no use. If the peer closed the last
+// one, the session waits for another before it ends, and then reports the reason itself. reportLoss
 // does not block: the terminal may be stopped, and the caller has other rails to serve.
-func (s *Session) ReportLoss(l *Link, why error, left int) {
+func (s *Session) reportLoss(l *Link, why error, left int) {
 	if l.Unusable.Load() != nil {
 		return
 	}
@@ -34,9 +34,9 @@ func (s *Session) ReportLoss(l *Link, why error, left int) {
 		})
 		return
 	}
-	within := LossTime
+	within := lossTime
 	if left == 0 {
-		within += HungUpTime
+		within += hungUpTime
 	}
 	s.Links.Spawn(func(ctx context.Context) error {
 		t := time.NewTimer(within)

@@ -97,7 +97,7 @@ func New(link *Link, id [16]byte, keys *trust.Session, peer string, client bool,
 		t.Suspect = t.Silence / 10 * 3
 	}
 	return &Session{
-		began: time.Now(), ID: id, Peer: peer, Link: link, Links: NewSet(link), Trust: keys, Timeouts: t, Client: client, Ctl: NewControl(link),
+		began: time.Now(), ID: id, Peer: peer, Link: link, Links: NewSet(link), Trust: keys, Timeouts: t, Client: client, Ctl: newControl(link),
 		Inbox: make(chan *inMsg, wire.ControlWindow), spare: make(chan *inMsg, wire.ControlWindow),
 		hungUp: make(chan struct{}), RoleSet: make(chan struct{}),
 		Aside: func(*wire.Frame) (bool, error) { return false, nil }, ToPeer: error.Error,
@@ -122,7 +122,7 @@ func (s *Session) Run(parent context.Context, talk func(ctx context.Context, g *
 	defer cancel(nil)
 	var complete atomic.Bool
 	g, gctx := errgroup.WithContext(ctx)
-	s.Links.Begin(gctx, g)
+	s.Links.begin(gctx, g)
 	s.poll(s.Link)
 	g.Go(func() error { return s.beat(gctx) })
 	g.Go(func() error { return s.takeLinks(gctx) })
@@ -211,12 +211,12 @@ func (s *Session) sendAbort(parent context.Context, class fault.ErrorClass, err 
 // poll starts the link's only poller. Call it in one of the session's goroutines.
 func (s *Session) poll(l *Link) {
 	s.Links.Spawn(func(ctx context.Context) error {
-		defer close(l.Polled)
+		defer close(l.polled)
 		l.Node.Stay()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(l.Over, cancel)()
-		err := s.PollCompletions(ctx, l)
+		err := s.pollCompletions(ctx, l)
 		if l.Over.Err() != nil {
 			return nil
 		}
@@ -224,8 +224,8 @@ func (s *Session) poll(l *Link) {
 	})
 }
 
-// PollCompletions handles the completions and events of a link's rail. It blocks only in Wait.
-func (s *Session) PollCompletions(ctx context.Context, l *Link) error {
+// pollCompletions handles the completions and events of a link's rail. It blocks only in Wait.
+func (s *Session) pollCompletions(ctx context.Context, l *Link) error {
 	cs := make([]rdma.Completion, 64)
 	for {
 		n, err := l.Rail.Wait(ctx, cs)
@@ -346,8 +346,8 @@ func (s *Session) beat(ctx context.Context) error {
 	}
 }
 
-// Beat sends a heartbeat, unless the last one is still in flight.
-func (l *Lane) Beat() {
+// beat sends a heartbeat, unless the last one is still in flight.
+func (l *Lane) beat() {
 	// The device itself resends what it has not delivered yet, and a further heartbeat would only
 	// queue after that. Soft-RoCE also restarts its timer with each post. If its timeout is longer
 	// than a second, a heartbeat each second would postpone the resend for ever (rxe_comp.c,

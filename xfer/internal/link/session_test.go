@@ -54,13 +54,13 @@ func TestNoHeartbeatWhileOneIsOnItsWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn, rail := &lossyConn{}, &tellingRail{}
-	one := &Link{Rail: rail, Keys: keys}
-	one.Lanes = []*Lane{NewLane(one, conn, trust.Lane{})}
-	s := &Session{Timeouts: DefaultTimeouts(), Link: one, Ctl: NewControl(one)}
+	one := &Link{Rail: rail, keys: keys}
+	one.Lanes = []*Lane{newLane(one, conn, trust.Lane{})}
+	s := &Session{Timeouts: DefaultTimeouts(), Link: one, Ctl: newControl(one)}
 	beat := func(times, want int) {
 		t.Helper()
 		for range times {
-			one.Lanes[0].Beat()
+			one.Lanes[0].beat()
 		}
 		if len(conn.posted) != want {
 			t.Fatalf("%d heartbeats were posted, not %d", len(conn.posted), want)
@@ -68,7 +68,7 @@ func TestNoHeartbeatWhileOneIsOnItsWay(t *testing.T) {
 	}
 	beat(3, 1)
 	rail.completions = []rdma.Completion{{Kind: rdma.Done, Conn: conn, ID: conn.posted[0].ID}}
-	if err := s.PollCompletions(t.Context(), one); !errors.Is(err, errAllTold) {
+	if err := s.pollCompletions(t.Context(), one); !errors.Is(err, errAllTold) {
 		t.Fatal(err)
 	}
 	beat(3, 2)

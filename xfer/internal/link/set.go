@@ -49,7 +49,7 @@ type Set struct {
 	// lost.
 	replaces bool
 	changed  chan struct{}
-	Usage    railUsage
+	usage    railUsage
 }
 
 func NewSet(first *Link) *Set {
@@ -59,7 +59,7 @@ func NewSet(first *Link) *Set {
 		coming: make(map[credit.Link]*Link), lost: make(map[credit.Link]*Link), changed: make(chan struct{}),
 	}
 	first.hasPoller = true
-	k.Usage.joined(first)
+	k.usage.joined(first)
 	return k
 }
 
@@ -67,27 +67,27 @@ func NewSet(first *Link) *Set {
 func (k *Set) Uses() []result.RailUse {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.Usage.read()
+	return k.usage.read()
 }
 
 // Carried is the payload that has arrived over all links, in bytes.
 func (k *Set) Carried() int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.Usage.doneSoFar()
+	return k.usage.doneSoFar()
 }
 
 // keepLoss keeps the report of a lost rail until tellLoss.
 func (k *Set) keepLoss(l *Link, tell func()) {
 	k.mu.Lock()
-	k.Usage.Of(l).untold = tell
+	k.usage.of(l).untold = tell
 	k.mu.Unlock()
 }
 
 // tellLoss reports the loss of a link's rail, if keepLoss kept the report.
 func (k *Set) tellLoss(l *Link) {
 	k.mu.Lock()
-	r := k.Usage.Of(l)
+	r := k.usage.of(l)
 	tell := r.untold
 	r.untold = nil
 	k.mu.Unlock()
@@ -96,8 +96,8 @@ func (k *Set) tellLoss(l *Link) {
 	}
 }
 
-// Begin records the context and the group of the session's goroutines.
-func (k *Set) Begin(ctx context.Context, g *errgroup.Group) {
+// begin records the context and the group of the session's goroutines.
+func (k *Set) begin(ctx context.Context, g *errgroup.Group) {
 	k.mu.Lock()
 	k.ctx, k.group = ctx, g
 	k.mu.Unlock()
@@ -126,12 +126,12 @@ func (k *Set) heardLast(l *Link) time.Duration {
 	return best
 }
 
-// MayHurry reports whether a link may be dropped because it holds up the copy. If so, it assumes
+// mayHurry reports whether a link may be dropped because it holds up the copy. If so, it assumes
 // that the caller drops it.
-func (k *Set) MayHurry(l *Link) bool {
+func (k *Set) mayHurry(l *Link) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.Usage.mayHurry(l)
+	return k.usage.mayHurry(l)
 }
 
 // suspect asks for another link, because the peer is silent over all.
@@ -206,7 +206,7 @@ func (k *Set) Add(l *Link) (ok bool) {
 	}
 	l.hasPoller = true
 	k.live = append(slices.Clone(k.live), l)
-	k.Usage.joined(l)
+	k.usage.joined(l)
 	k.changesLocked()
 	return true
 }
@@ -254,16 +254,16 @@ func (k *Set) Drop(l *Link, why error) (left int, news bool, err error) {
 	if rdma.FaultOf(why) == rdma.FaultAccess || len(rest) == 0 && !k.replaces {
 		return len(k.live), false, errNoOtherLink
 	}
-	if len(rest) == 0 && k.Usage.countLastLoss() {
-		return len(k.live), false, ErrBarrenLinks
+	if len(rest) == 0 && k.usage.countLastLoss() {
+		return len(k.live), false, errBarrenLinks
 	}
 	l.Lost.Store(true)
 	delete(k.coming, l.Number) // if it is not there any more, its queue pair has just failed
 	if !l.hasPoller {
-		close(l.Polled)
+		close(l.polled)
 	}
 	k.live, k.lost[l.Number] = rest, l
-	k.Usage.lost(l, why)
+	k.usage.lost(l, why)
 	if len(rest) == 0 {
 		k.changesLocked()
 	}
@@ -273,9 +273,9 @@ func (k *Set) Drop(l *Link, why error) (left int, news bool, err error) {
 var (
 	// errNoOtherLink says that a session has lost a link that it cannot do without.
 	errNoOtherLink = errors.New("no other link")
-	// ErrBarrenLinks says that a session keeps making links without progress: connections are
+	// errBarrenLinks says that a session keeps making links without progress: connections are
 	// established, but no chunk arrives, for example because the network drops large packets.
-	ErrBarrenLinks = fmt.Errorf("the last connection was lost %d times in a row before a chunk came through", BarrenLosses)
+	errBarrenLinks = fmt.Errorf("the last connection was lost %d times in a row before a chunk came through", barrenLosses)
 )
 
 // Answer reports whether a fence of an unknown link is the first with its number.

@@ -72,7 +72,7 @@ func TestLinkThatFailsOnItsWayIsGivenUp(t *testing.T) {
 		t.Fatalf("lost: %v, %v", news, err)
 	}
 	select {
-	case <-l.Polled:
+	case <-l.polled:
 	default:
 		t.Error("its end waits for ever")
 	}
@@ -123,8 +123,8 @@ func TestShutLinkHasNothingRegistered(t *testing.T) {
 			if registered.Load() == 0 {
 				t.Fatal("nothing is registered")
 			}
-			close(l.Polled)
-			err = s.ShutLink(t.Context(), closings{seen: func(l *Link) {
+			close(l.polled)
+			err = s.shutLink(t.Context(), closings{seen: func(l *Link) {
 				select {
 				case <-l.Shut:
 					t.Error("it counts as shut before")
@@ -193,11 +193,11 @@ func TestRailIsHurriedOnceInAWhile(t *testing.T) {
 	t.Parallel()
 	l := aLink(t)
 	k := NewSet(l)
-	if !k.MayHurry(l) || k.MayHurry(l) {
+	if !k.mayHurry(l) || k.mayHurry(l) {
 		t.Error("a rail is given up for holding up the copy not once, or twice in a row")
 	}
-	k.Usage.Of(l).Hurried = time.Now().Add(-HoldUpRest)
-	if !k.MayHurry(l) {
+	k.usage.of(l).hurried = time.Now().Add(-holdUpRest)
+	if !k.mayHurry(l) {
 		t.Error("it is not after a while")
 	}
 }
@@ -221,16 +221,16 @@ func TestLinksThatBringNothing(t *testing.T) {
 		return l
 	}
 	l := first
-	for n := range 2 * BarrenLosses {
+	for n := range 2 * barrenLosses {
 		l.DoneBytes.Add(1)
 		if err := lose(l); err != nil {
 			t.Fatalf("loss %d, and bytes came through before: %v", n, err)
 		}
 		l = next()
 	}
-	for n := 1; n < BarrenLosses; n++ {
+	for n := 1; n < barrenLosses; n++ {
 		err := lose(l)
-		if last := n == BarrenLosses-1; errors.Is(err, ErrBarrenLinks) != last {
+		if last := n == barrenLosses-1; errors.Is(err, errBarrenLinks) != last {
 			t.Fatalf("loss %d without a byte: %v", n, err)
 		}
 		if err == nil {
@@ -244,12 +244,12 @@ func TestLinksThatBringNothing(t *testing.T) {
 // the session.
 func TestSeveralRailsLostAtOnce(t *testing.T) {
 	t.Parallel()
-	const rails = 2 * BarrenLosses
+	const rails = 2 * barrenLosses
 	first := aLink(t)
 	k := NewSet(first)
 	k.MayReplace()
 	live := []*Link{first}
-	for n := 1; n <= BarrenLosses; n++ {
+	for n := 1; n <= barrenLosses; n++ {
 		for len(live) < rails {
 			l := NewFurther(k.Number(), first.Rail, nil, 1)
 			if !k.Expect(l) || !k.Add(l) {
@@ -262,7 +262,7 @@ func TestSeveralRailsLostAtOnce(t *testing.T) {
 		}
 		for i, l := range live {
 			_, _, err := k.Drop(l, &rdma.OpError{Fault: rdma.FaultPath})
-			if ends := n == BarrenLosses && i == rails-1; errors.Is(err, ErrBarrenLinks) != ends {
+			if ends := n == barrenLosses && i == rails-1; errors.Is(err, errBarrenLinks) != ends {
 				t.Fatalf("time %d, link %d of %d: %v", n, i+1, rails, err)
 			}
 		}
@@ -274,15 +274,15 @@ func TestSeveralRailsLostAtOnce(t *testing.T) {
 // because the session may end this way. The loss of one of several rails is reported soon.
 func TestLastRailThatThePeerClosed(t *testing.T) {
 	t.Parallel()
-	for left, within := range map[int]time.Duration{0: LossTime + HungUpTime, 1: LossTime} {
+	for left, within := range map[int]time.Duration{0: lossTime + hungUpTime, 1: lossTime} {
 		l := aLink(t) // its sockets must not be in the virtual time
 		synctest.Test(t, func(t *testing.T) {
 			var told atomic.Int32
 			s := &Session{Links: NewSet(l), Report: func(result.Event) { told.Add(1) }}
 			ctx, cancel := context.WithCancel(t.Context())
 			g, ctx := errgroup.WithContext(ctx)
-			s.Links.Begin(ctx, g)
-			s.ReportLoss(l, &rdma.OpError{Fault: rdma.FaultPeer}, left)
+			s.Links.begin(ctx, g)
+			s.reportLoss(l, &rdma.OpError{Fault: rdma.FaultPeer}, left)
 			for _, c := range []struct {
 				wait time.Duration
 				want int32
@@ -313,8 +313,8 @@ func TestLossHoldsUpNobody(t *testing.T) {
 			told.Add(1)
 		}}
 		g, ctx := errgroup.WithContext(t.Context())
-		s.Links.Begin(ctx, g)
-		s.ReportLoss(l, &rdma.OpError{Fault: rdma.FaultPath}, 1)
+		s.Links.begin(ctx, g)
+		s.reportLoss(l, &rdma.OpError{Fault: rdma.FaultPath}, 1)
 		close(reads)
 		if err := g.Wait(); err != nil || told.Load() != 1 {
 			t.Errorf("told %d times: %v", told.Load(), err)
@@ -331,13 +331,13 @@ func TestLossThatNobodyHearsOf(t *testing.T) {
 		s := &Session{Links: NewSet(l), Report: func(e result.Event) { t.Errorf("told of %v", e) }}
 		ctx, cancel := context.WithCancel(t.Context())
 		g, ctx := errgroup.WithContext(ctx)
-		s.Links.Begin(ctx, g)
-		s.ReportLoss(l, &rdma.OpError{Fault: rdma.FaultPeer}, 0)
-		time.Sleep(HungUpTime)
+		s.Links.begin(ctx, g)
+		s.reportLoss(l, &rdma.OpError{Fault: rdma.FaultPeer}, 0)
+		time.Sleep(hungUpTime)
 		cancel()
 		if err := g.Wait(); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(2 * LossTime)
+		time.Sleep(2 * lossTime)
 	})
 }

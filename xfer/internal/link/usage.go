@@ -1,9 +1,10 @@
 package link
 
 import (
-	"gdrcp/xfer/internal/result"
 	"sync/atomic"
 	"time"
+
+	"gdrcp/xfer/internal/result"
 )
 
 // railUsage adds up a session's links on each rail.
@@ -15,8 +16,8 @@ type railUsage struct {
 	doneBytes int64
 }
 
-// BarrenLosses is how often in a row the last link may be lost without any chunk in between.
-const BarrenLosses = 4
+// barrenLosses is how often in a row the last link may be lost without any chunk in between.
+const barrenLosses = 4
 
 type railRecord struct {
 	use   result.RailUse
@@ -24,16 +25,16 @@ type railRecord struct {
 	link  *Link     // the last one
 	down  time.Time // start of the present outage, or zero
 	// Hurried is when a link was last dropped because it held up the copy.
-	Hurried time.Time
+	hurried time.Time
 	// untold reports the loss of the rail if that is not reported yet. Otherwise it is nil.
 	untold func()
 }
 
-// HoldUpRest is how long a rail that was dropped because it held up the copy is not dropped for
+// holdUpRest is how long a rail that was dropped because it held up the copy is not dropped for
 // that again.
-const HoldUpRest = time.Minute
+const holdUpRest = time.Minute
 
-func (u *railUsage) Of(l *Link) *railRecord {
+func (u *railUsage) of(l *Link) *railRecord {
 	for _, r := range u.rails {
 		if r.use.Rail == l.name && r.use.Transport == l.Transport {
 			return r
@@ -46,7 +47,7 @@ func (u *railUsage) Of(l *Link) *railRecord {
 
 // joined records that a rail carries a link.
 func (u *railUsage) joined(l *Link) {
-	r := u.Of(l)
+	r := u.of(l)
 	if !r.down.IsZero() {
 		r.use.DownSeconds += time.Since(r.down).Seconds()
 	}
@@ -56,7 +57,7 @@ func (u *railUsage) joined(l *Link) {
 
 // lost records that a rail has lost its link.
 func (u *railUsage) lost(l *Link, why error) {
-	r := u.Of(l)
+	r := u.of(l)
 	r.use.Faults++
 	r.use.LastFault = why.Error()
 	r.down = time.Now()
@@ -65,11 +66,11 @@ func (u *railUsage) lost(l *Link, why error) {
 // mayHurry reports whether a rail may be dropped because it holds up the copy. If so, it assumes
 // that the caller drops it.
 func (u *railUsage) mayHurry(l *Link) bool {
-	r := u.Of(l)
-	if !r.Hurried.IsZero() && time.Since(r.Hurried) < HoldUpRest {
+	r := u.of(l)
+	if !r.hurried.IsZero() && time.Since(r.hurried) < holdUpRest {
 		return false
 	}
-	r.Hurried = time.Now()
+	r.hurried = time.Now()
 	return true
 }
 
@@ -80,7 +81,7 @@ func (u *railUsage) countLastLoss() (barren bool) {
 		u.barren, u.doneBytes = 0, done
 	}
 	u.barren++
-	return u.barren >= BarrenLosses
+	return u.barren >= barrenLosses
 }
 
 func (u *railUsage) doneSoFar() (bytes int64) {
